@@ -12,10 +12,10 @@ use metric::canonical_name;
 
 use crate::{
     encode::{
-        json::{JsonStyle, LIST, OBJECT, json_string},
+        json::{JsonStyle, LIST, OBJECT, Part, json_string},
         python,
     },
-    http::{BrowserRules, Coding, Rejection, Response, respond_text, short, uncached_head},
+    http::{AHEAD, BrowserRules, Chunks, Coding, Rejection, Response, respond, respond_text, short, uncached_head},
     query::{Backend, Kind, NamesTimes, Query, Reply, Work, blocking, compile_pattern},
 };
 
@@ -52,7 +52,7 @@ impl From<Rejection> for Problem {
 pub(crate) async fn list(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let listing = filtered(query);
     tags_work(backend, query, listing, |registry, listing, limits, turn| {
-        listed(turn, limits, |limits| Ok(Listed::Tags(registry.list_tags(listing, limits)?)))
+        listed(turn, limits, |limits| Ok(List::Tags(registry.list_tags(listing, limits)?)))
     })
     .await
 }
@@ -64,8 +64,8 @@ pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Rep
     let asked = filtered(query).map(|listing| (tag, listing));
     tags_work(backend, query, asked, |registry, (tag, listing), limits, turn| {
         listed(turn, limits, |limits| {
-            let Some(values) = registry.list_values(tag, listing, limits)? else { return Ok(Listed::Nothing) };
-            Ok(Listed::Details { id: text_id(tag), tag: tag.clone(), values })
+            let Some(values) = registry.list_values(tag, listing, limits)? else { return Ok(List::Nothing) };
+            Ok(List::Details { id: text_id(tag), tag: tag.clone(), values })
         })
     })
     .await
@@ -78,7 +78,7 @@ pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result
         texts => read(&texts),
     };
     tags_work(backend, query, expressions, |registry, expressions, limits, turn| {
-        Ok(turn.find_tagged(registry, expressions, limits, found_bytes)?.map(Listed::Found))
+        Ok(turn.find_tagged(registry, expressions, limits, |_| 0)?.map(Listed::Found))
     })
     .await
 }
@@ -89,7 +89,7 @@ pub(crate) async fn complete_tags(backend: &Arc<Backend>, query: &Query) -> Resu
     tags_work(backend, query, listing, |registry, listing, limits, turn| {
         listed(turn, limits, |limits| {
             let tags = registry.list_tags(listing, limits)?;
-            Ok(Listed::Texts(tags.into_iter().map(|one| one.tag).collect()))
+            Ok(List::Texts(tags.into_iter().map(|one| one.tag).collect()))
         })
     })
     .await
@@ -105,7 +105,7 @@ pub(crate) async fn complete_values(backend: &Arc<Backend>, query: &Query) -> Re
     tags_work(backend, query, listing.map(|listing| (tag, listing)), |registry, (tag, listing), limits, turn| {
         listed(turn, limits, |limits| {
             let values = registry.list_values(tag, listing, limits)?.unwrap_or_default();
-            Ok(Listed::Texts(values.into_iter().map(|one| one.value).collect()))
+            Ok(List::Texts(values.into_iter().map(|one| one.value).collect()))
         })
     })
     .await
@@ -191,52 +191,44 @@ impl TagStyle {
     }
 }
 
-/// What an answer lists.
+/// What an answer has.
 enum Listed {
     Found(Found),
+    List(List),
+}
+
+/// A list in an answer, or `null`. It is short, unless a client asks for all values of a tag.
+enum List {
     Texts(Vec<String>),
     Tags(Vec<ListedTag>),
     Details { id: u32, tag: String, values: Vec<ListedValue> },
     Nothing,
 }
 
-impl Listed {
-    /// Memory of the list.
+impl List {
+    /// Memory of the list, and of the answer: an estimate.
     fn bytes(&self) -> usize {
         match self {
-            Listed::Found(found) => found.bytes(),
-            _ => self.answer_bytes(),
-        }
-    }
-
-    /// Memory of the answer: an estimate.
-    fn answer_bytes(&self) -> usize {
-        match self {
-            Listed::Found(found) => found_bytes(found),
-            Listed::Texts(texts) => texts.iter().map(|text| text.len() + ENTRY_BYTES).sum(),
-            Listed::Tags(tags) => tags.iter().map(|one| one.tag.len() + ENTRY_BYTES).sum(),
-            Listed::Details { values, .. } => values.iter().map(|one| one.value.len() + ENTRY_BYTES).sum(),
-            Listed::Nothing => 0,
+            List::Texts(texts) => texts.iter().map(|text| text.len() + ENTRY_BYTES).sum(),
+            List::Tags(tags) => tags.iter().map(|one| one.tag.len() + ENTRY_BYTES).sum(),
+            List::Details { values, .. } => values.iter().map(|one| one.value.len() + ENTRY_BYTES).sum(),
+            List::Nothing => 0,
         }
     }
 
     /// As `json.dumps` writes it: with `pretty`, keys are sorted.
     fn write(&self, style: &JsonStyle, out: &mut Vec<u8>) {
         match self {
-            Listed::Found(found) => {
-                let names = found.leaves().map(|(_, name)| name);
-                style.items(out, LIST, 1, names, |out, name| json_string(out, name, true));
-            }
-            Listed::Texts(texts) => style.items(out, LIST, 1, texts, |out, text| json_string(out, text, true)),
-            Listed::Tags(tags) => style.items(out, LIST, 1, tags, |out, one| {
+            List::Texts(texts) => style.items(out, LIST, 1, texts, |out, text| json_string(out, text, true)),
+            List::Tags(tags) => style.items(out, LIST, 1, tags, |out, one| {
                 object(out, style, 2, &[("id", Field::Number(one.id.into())), ("tag", Field::Text(&one.tag))]);
             }),
-            Listed::Details { id, tag, values } => {
+            List::Details { id, tag, values } => {
                 let fields =
                     [("id", Field::Number((*id).into())), ("tag", Field::Text(tag)), ("values", Field::Values(values))];
                 object(out, style, 1, &fields);
             }
-            Listed::Nothing => out.extend_from_slice(b"null"),
+            List::Nothing => out.extend_from_slice(b"null"),
         }
     }
 }
@@ -290,7 +282,7 @@ async fn tags_work<T: Send + 'static>(
         let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         backend.finder.has_all()?;
         let listed = work(&backend.registry, &asked, &limits, &turn)?;
-        match listed.map_err(Problem::from).and_then(|listed| Ok(respond(&listed, &style, coding, &turn)?)) {
+        match listed.map_err(Problem::from).and_then(|listed| Ok(respond_list(listed, style, coding, &turn)?)) {
             Ok(response) => Ok(Ok(response)),
             Err(Problem::Asked(text)) => Ok(Err(text)),
             Err(Problem::Other(rejection)) => Err(rejection),
@@ -306,25 +298,73 @@ async fn tags_work<T: Send + 'static>(
 fn listed(
     turn: &Work,
     limits: &FindLimits,
-    list: impl Fn(&FindLimits) -> Result<Listed, FindError>,
+    list: impl Fn(&FindLimits) -> Result<List, FindError>,
 ) -> Result<Result<Listed, FindError>, Rejection> {
-    turn.within_memory(limits, 0, list, Listed::bytes, Listed::answer_bytes)
+    Ok(turn.within_memory(limits, 0, list, List::bytes, List::bytes)?.map(Listed::List))
 }
 
-/// Memory of the answer with what was found: an estimate.
-fn found_bytes(found: &Found) -> usize {
-    found.lengths().map(|length| length + ENTRY_BYTES).sum()
+/// Names in one chunk of an answer: about 300 kB.
+const NAMES_PER_CHUNK: usize = 2048;
+
+/// Bytes of punctuation of a name in JSON: quotes, comma, blank.
+const PUNCTUATION: usize = 4;
+
+/// The names of metrics that were found, written while they are sent: a large answer is not in memory a second time.
+struct FoundNames {
+    found: Found,
+    style: JsonStyle,
 }
 
-fn respond(listed: &Listed, style: &JsonStyle, coding: Coding, turn: &Work) -> Result<Response, Rejection> {
-    let bytes = listed.answer_bytes();
-    turn.take(bytes)?;
-    let share = turn.answer(bytes)?;
-    let mut out = Vec::with_capacity(bytes);
-    style.open(&mut out);
-    listed.write(style, &mut out);
-    style.close(&mut out);
-    Ok(respond_text(uncached_head(style.content_type()), out, coding, share))
+impl FoundNames {
+    /// Bytes in memory while the answer is sent: the names, and the chunks that are ready. An estimate.
+    fn memory(&self) -> usize {
+        let text: usize = self.found.lengths().map(|length| length + PUNCTUATION).sum();
+        let (names, ready) = (self.found.len().max(1), NAMES_PER_CHUNK * (AHEAD + 1));
+        self.found.bytes() + if names <= ready { text } else { text / names * ready }
+    }
+}
+
+impl Chunks for FoundNames {
+    fn count(&self) -> usize {
+        self.found.len().div_ceil(NAMES_PER_CHUNK).max(1)
+    }
+
+    fn write(&self, chunk: usize, out: &mut Vec<u8>) {
+        let FoundNames { found, style } = self;
+        let begin = chunk * NAMES_PER_CHUNK;
+        let end = found.len().min(begin + NAMES_PER_CHUNK);
+        out.reserve(found.range(begin..end).map(|node| node.path.len() + PUNCTUATION).sum());
+        if begin == 0 {
+            style.open(out);
+        }
+        let part = Part { is_first: begin == 0, is_last: end == found.len() };
+        let names = found.range(begin..end).map(|node| node.path);
+        style.part(out, LIST, 1, part, names, |out, name| json_string(out, name, true));
+        if end == found.len() {
+            style.close(out);
+        }
+    }
+}
+
+fn respond_list(listed: Listed, style: JsonStyle, coding: Coding, turn: &Work) -> Result<Response, Rejection> {
+    let head = uncached_head(style.content_type());
+    match listed {
+        Listed::Found(found) => {
+            let names = FoundNames { found, style };
+            let share = turn.answer(names.memory())?;
+            Ok(respond(head, Arc::new(names), coding, share))
+        }
+        Listed::List(list) => {
+            let bytes = list.bytes();
+            turn.take(bytes)?;
+            let share = turn.answer(bytes)?;
+            let mut out = Vec::with_capacity(bytes);
+            style.open(&mut out);
+            list.write(&style, &mut out);
+            style.close(&mut out);
+            Ok(respond_text(head, out, coding, share))
+        }
+    }
 }
 
 /// The answer to a request that the client can correct.

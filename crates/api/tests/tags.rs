@@ -184,3 +184,27 @@ fn a_mistake_is_json_for_the_graphite_web_in_front() {
     assert_eq!((post.status, post.text()), (400, "{\"error\": \"Cannot parse path x;a\"}"));
     assert_eq!(server.get("/tags/autoComplete/tags?tagPrefix=d&jsonp=").text(), "[\"dc\"]");
 }
+
+#[test]
+fn a_list_of_many_series_is_whole_in_every_style() {
+    let names: Vec<String> = (0..5000).map(|i| format!("m;all=1;few={};i={i:05};t=\"\u{e9}\\", i / 2048)).collect();
+    let server = server(&names.iter().map(String::as_str).collect::<Vec<_>>());
+    let texts = |names: &[String]| -> Vec<String> {
+        let escaped = |name: &String| name.replace('\\', "\\\\").replace('"', "\\\"").replace('\u{e9}', "\\u00e9");
+        names.iter().map(|name| format!("\"{}\"", escaped(name))).collect()
+    };
+    for (expression, names) in
+        [("all=1", &names[..]), ("few=0", &names[..2048]), ("few=~[01]", &names[..4096]), ("all=2", &[])]
+    {
+        let path = format!("/tags/findSeries?expr={expression}");
+        let texts = texts(names);
+        let plain = format!("[{}]", texts.join(", "));
+        assert!(server.get(&path).text() == plain, "{expression}");
+        assert!(server.get(&format!("{path}&jsonp=f")).text() == format!("f({plain})"), "{expression}");
+        let pretty = match texts.is_empty() {
+            true => "[]".to_owned(),
+            false => format!("[\n  {}\n]", texts.join(",\n  ")),
+        };
+        assert!(server.get(&format!("{path}&pretty=1")).text() == pretty, "{expression}");
+    }
+}

@@ -1,7 +1,7 @@
 //! Names, each kept once: chunks of bytes, so that growth copies nothing. A removed record leaves a gap; the records of a
 //! chunk that is mostly gaps move to others, and the chunk is used again.
 
-use crate::policies::PolicyId;
+use crate::{policies::PolicyId, prefetch::prefetch};
 use metric::MetricId;
 
 /// Bytes of a chunk. A record never spans two.
@@ -12,6 +12,10 @@ const ALIGN: usize = 4;
 
 /// `id: u32, created: u32, policy: u16, len: u16`, little-endian, then the name.
 const HEADER_BYTES: usize = 12;
+
+/// Bytes that the processor fetches at a time, and as many times as most records need.
+const LINE_BYTES: usize = 64;
+const LINES: usize = 3;
 
 /// Where a record is: its offset over all chunks, divided by [`ALIGN`].
 pub(crate) type Place = u32;
@@ -122,6 +126,14 @@ impl Arena {
             policy: PolicyId::from_le_bytes([header[8], header[9]]),
             name: &rest[..len],
         }
+    }
+
+    /// Asks the processor to fetch the record at a place.
+    #[inline]
+    pub(crate) fn prefetch(&self, place: Place) {
+        let offset = place as usize * ALIGN;
+        let slot = &self.chunks[offset / CHUNK_BYTES][offset % CHUNK_BYTES..];
+        slot.iter().step_by(LINE_BYTES).take(LINES).for_each(prefetch);
     }
 
     /// Replaces the policy of the record at `place`.

@@ -1,11 +1,13 @@
 //! The answer of a find: nodes of the tree of names.
 
+use std::ops::Range;
+
 use metric::MetricId;
 
 use crate::{
     limits::FindError,
     prefetch::prefetch,
-    text_order::{Keyed, sort_by_text},
+    text_order::{Keyed, Texts, sort_by_text},
 };
 
 /// Nodes after one that is read, whose path is fetched meanwhile, and the bytes that the processor fetches of it.
@@ -92,10 +94,19 @@ impl Found {
 
     /// The nodes in the order of their paths.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = Node<'_>> {
+        self.range(0..self.len())
+    }
+
+    /// Some of the nodes in the order of their paths.
+    ///
+    /// # Panics
+    /// Where there are not so many.
+    pub fn range(&self, range: Range<usize>) -> impl ExactSizeIterator<Item = Node<'_>> {
         let text = self.text.as_bytes();
-        self.entries.iter().enumerate().map(move |(index, entry)| {
-            // The next path is somewhere else in the text.
-            if let Some(next) = self.entries.get(index + AHEAD) {
+        let entries = &self.entries[range];
+        entries.iter().enumerate().map(move |(index, entry)| {
+            // The next path may be somewhere else in the text.
+            if let Some(next) = entries.get(index + AHEAD) {
                 let next = &text[next.begin as usize..next.end as usize];
                 next.iter().step_by(LINE_BYTES).take(LINES).for_each(prefetch);
             }
@@ -111,6 +122,12 @@ impl Found {
     /// Bytes of each path. Quicker than to read them.
     pub fn lengths(&self) -> impl Iterator<Item = usize> {
         self.entries.iter().map(|entry| entry.len())
+    }
+
+    /// Without nodes, with room for so many and so many bytes of their paths, each no more than `limit` bytes.
+    pub(crate) fn with_room(nodes: usize, bytes: usize, limit: usize) -> Found {
+        let nodes = nodes.min(limit / Found::NODE_BYTES);
+        Found { text: String::with_capacity(bytes.min(limit)), entries: Vec::with_capacity(nodes) }
     }
 
     /// Adds a node after all others. `id` may be [`MetricId::NONE`].
@@ -136,7 +153,7 @@ impl Found {
         let text = self.text.as_bytes();
         let path = |entry: &Entry| &text[entry.begin as usize..entry.end as usize];
         let mut order: Vec<Keyed> = (0..self.entries.len() as u32).map(Keyed::new).collect();
-        sort_by_text(&mut order, |place| path(&self.entries[place as usize]));
+        sort_by_text(&mut order, &mut Paths { text, entries: &self.entries });
         let mut sorted: Vec<Entry> = Vec::with_capacity(self.entries.len());
         for entry in order.iter().map(|keyed| self.entries[keyed.place as usize]) {
             match sorted.last_mut() {
@@ -151,6 +168,27 @@ impl Found {
         }
         self.entries = sorted;
         self
+    }
+
+    /// The same nodes in order, where the first ones are in order already. No path is there twice.
+    pub(crate) fn sorted_behind(mut self, first: usize) -> Found {
+        if first == self.len() {
+            return self;
+        }
+        let new = Found { text: std::mem::take(&mut self.text), entries: self.entries.split_off(first) }.sorted();
+        let text = new.text.as_bytes();
+        let path = |entry: &Entry| &text[entry.begin as usize..entry.end as usize];
+        let mut sorted = Vec::with_capacity(first + new.len());
+        let mut rest = &self.entries[..];
+        for entry in new.entries {
+            // They are few: each is searched for among the others.
+            let (before, behind) = rest.split_at(rest.partition_point(|known| path(known) < path(&entry)));
+            sorted.extend_from_slice(before);
+            sorted.push(entry);
+            rest = behind;
+        }
+        sorted.extend_from_slice(rest);
+        Found { text: new.text, entries: sorted }
     }
 
     /// Two answers as one.
@@ -181,6 +219,19 @@ impl Found {
             merged.push(path, id.unwrap_or(MetricId::NONE), is_branch)?;
         }
         Ok(merged)
+    }
+}
+
+/// The paths of entries, by their places.
+struct Paths<'a> {
+    text: &'a [u8],
+    entries: &'a [Entry],
+}
+
+impl Texts for Paths<'_> {
+    fn text(&self, place: u32) -> Option<&[u8]> {
+        let entry = &self.entries[place as usize];
+        Some(&self.text[entry.begin as usize..entry.end as usize])
     }
 }
 

@@ -94,7 +94,7 @@ impl Registry {
         Merge::new(&segments, &sorted, &removed).for_each(|name, id| each(id, text(name)));
     }
 
-    /// Brings the path index up to date, where that pays, and returns whether there was something to do, in
+    /// Brings the indexes up to date, where that pays, and returns whether there was something to do, in
     /// which case there may be more. For a maintenance thread, every 100 ms to a second.
     pub fn compact(&self) -> bool {
         if self.index_tags() || self.number_stale() {
@@ -116,9 +116,12 @@ impl Registry {
             self.leave_out_removed();
             return true;
         }
-        let Some(first) = first_to_merge(&sizes, quiet) else { return false };
-        self.merge_from(first);
-        true
+        if let Some(first) = first_to_merge(&sizes, quiet) {
+            self.merge_from(first);
+            return true;
+        }
+        drop(names_before);
+        quiet && self.order_names()
     }
 
     /// Seals the tail and merges every segment into one, whether that pays or not: before a measurement, or

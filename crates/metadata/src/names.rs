@@ -164,9 +164,10 @@ impl Names<'_> {
         self.table.record(id).map_or("", |record| text(record.name))
     }
 
-    /// Whether a metric has the id, and is not hidden.
+    /// Whether a metric has the id, and is not hidden. Does not read its record.
     pub fn is_shown(&self, id: MetricId) -> bool {
-        self.table.record(id).is_some() && (self.table.hidden.is_empty() || !self.table.hidden.contains(&id))
+        self.table.places.get(id).is_some_and(|&place| place != NOWHERE)
+            && (self.table.hidden.is_empty() || !self.table.hidden.contains(&id))
     }
 
     /// Calls `each` with those of some metrics that are there and not hidden, in their order.
@@ -176,8 +177,10 @@ impl Names<'_> {
         each: &mut dyn FnMut(MetricId, &str) -> Result<(), E>,
     ) -> Result<(), E> {
         // In steps, in which no load waits for another.
-        let records: Vec<Option<Record<'_>>> = ids.iter().map(|&id| self.table.record(id)).collect();
-        for record in records.into_iter().flatten() {
+        let place = |&id: &MetricId| self.table.places.get(id).copied().filter(|&place| place != NOWHERE);
+        let places: Vec<Place> = ids.iter().filter_map(place).collect();
+        places.iter().for_each(|&place| self.table.arena.prefetch(place));
+        for record in places.into_iter().map(|place| self.table.arena.get(place)) {
             if self.table.hidden.is_empty() || !self.table.hidden.contains(&record.id) {
                 each(record.id, text(record.name))?;
             }

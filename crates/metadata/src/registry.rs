@@ -10,6 +10,7 @@ use metric::{MetricId, Policy, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
 use crate::{
+    name_order::NameOrder,
     names::{Names, NamesMut, Table},
     policies::{Policies, PolicyHistory, PolicyId, XFilesFactors},
     saved_tags::SavedTags,
@@ -33,6 +34,8 @@ pub struct Registry {
     pub(crate) compacting: Mutex<usize>,
     // Questions and `compact` report changes to it. Locked before `names`, and not while a holder of these waits.
     pub(crate) tags: RwLock<TagIndex>,
+    // Locked only to look, or to exchange it.
+    pub(crate) order: Mutex<Arc<NameOrder>>,
     // For the first update of the tag index. Locked after `tags`, and for no longer than it takes to look.
     pub(crate) saved_tags: Mutex<Option<(SavedTags, NamesFile)>>,
     // Has a lock of its own, which is taken last.
@@ -62,6 +65,7 @@ impl Registry {
             names: RwLock::new(table),
             compacting: Mutex::new(0),
             tags: RwLock::new(TagIndex::new()),
+            order: Mutex::default(),
             saved_tags: Mutex::new(None),
             seen: Seen::new(),
             stale: RwLock::new(None),
@@ -169,7 +173,8 @@ impl Registry {
     /// Bytes of memory held.
     pub fn memory_bytes(&self) -> usize {
         let stale = self.stale.read().as_ref().map_or(0, |rules| rules.memory_bytes());
-        let others = self.policies.read().memory_bytes() + self.seen.memory_bytes() + stale;
+        let order = self.order.lock().memory_bytes();
+        let others = self.policies.read().memory_bytes() + self.seen.memory_bytes() + stale + order;
         let table = self.names.read();
         others + table.memory_bytes()
     }

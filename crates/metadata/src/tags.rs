@@ -64,8 +64,12 @@ impl Registry {
         if limits.filter.is_some() {
             return 0;
         }
-        let average = self.names.read().bytes_per_name() + Found::NODE_BYTES;
-        let bytes = tagged.ids.len().saturating_mul(average as u64);
+        self.expected_text(tagged).saturating_add((tagged.ids.len() as usize).saturating_mul(Found::NODE_BYTES))
+    }
+
+    /// Bytes of the names of what was found, if they are about as long as all are on average, and an eighth more.
+    fn expected_text(&self, tagged: &TaggedIds) -> usize {
+        let bytes = tagged.ids.len().saturating_mul(self.names.read().bytes_per_name() as u64);
         usize::try_from(bytes.saturating_add(bytes / 8)).unwrap_or(usize::MAX)
     }
 
@@ -73,17 +77,32 @@ impl Registry {
     pub fn read_tagged(&self, tagged: &TaggedIds, limits: &FindLimits) -> Result<Found, FindError> {
         let mut budget = self.budget(limits);
         budget.spend(tagged.steps).map_err(|error| in_names(error, limits))?;
-        let mut found = Found::default();
-        let read = self.read_names(&tagged.ids, &mut |id, name| {
-            budget.spend(STEPS_PER_NAME)?;
-            if limits.shown(name, id, false).0 != MetricId::NONE {
-                found.push(name, id, false)?;
-                budget.check(found.bytes(), found.len())?;
-            }
-            Ok(())
-        });
-        read.map_err(|error| in_names(error, limits))?;
-        Ok(found.sorted())
+        let order = self.order.lock().clone();
+        let sorted = order.sorted(&tagged.ids);
+        drop(order);
+        let mut found = match limits.filter {
+            None => Found::with_room(tagged.ids.len() as usize, self.expected_text(tagged), limits.bytes),
+            Some(_) => Found::default(),
+        };
+        let mut push = |found: &mut Found, ids: &mut dyn Iterator<Item = u32>| {
+            let read = self.read_names(ids, &mut |id, name| {
+                budget.spend(STEPS_PER_NAME)?;
+                if limits.shown(name, id, false).0 != MetricId::NONE {
+                    found.push(name, id, false)?;
+                    budget.check(found.bytes(), found.len())?;
+                }
+                Ok(())
+            });
+            read.map_err(|error| in_names(error, limits))
+        };
+        let Some((sorted, others)) = sorted else {
+            push(&mut found, &mut tagged.ids.iter())?;
+            return Ok(found.sorted());
+        };
+        push(&mut found, &mut sorted.into_iter())?;
+        let first = found.len();
+        push(&mut found, &mut others.iter())?;
+        Ok(found.sorted_behind(first))
     }
 
     /// How many tagged metrics there are for which all expressions hold.
@@ -155,7 +174,7 @@ impl Registry {
     fn shown(&self, ids: &RoaringBitmap, budget: &mut Budget<'_>) -> Result<RoaringBitmap, FindError> {
         let limits = budget.limits;
         let mut shown = Vec::new();
-        let read = self.read_names(ids, &mut |id, name| {
+        let read = self.read_names(&mut ids.iter(), &mut |id, name| {
             budget.spend(STEPS_PER_NAME)?;
             if limits.shown(name, id, false).0 != MetricId::NONE {
                 shown.push(id.0);
@@ -221,16 +240,15 @@ impl Registry {
 
     fn read_names(
         &self,
-        ids: &RoaringBitmap,
+        mut ids: &mut dyn Iterator<Item = u32>,
         each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
     ) -> Result<(), FindError> {
-        let mut ids = ids.iter();
         let mut together = [MetricId::NONE; TOGETHER];
         loop {
             let names = self.read();
             for _ in 0..BATCH / TOGETHER {
                 let mut count = 0;
-                for (place, id) in together.iter_mut().zip(ids.by_ref()) {
+                for (place, id) in together.iter_mut().zip(&mut ids) {
                     *place = MetricId(id);
                     count += 1;
                 }
@@ -263,7 +281,7 @@ impl ReadNames for Registry {
         ids: &RoaringBitmap,
         each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
     ) -> Result<(), FindError> {
-        self.read_names(ids, each)
+        self.read_names(&mut ids.iter(), each)
     }
 }
 

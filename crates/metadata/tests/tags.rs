@@ -236,6 +236,76 @@ fn check(chance: &Chance, registry: &Registry, model: &Model) {
 }
 
 #[test]
+fn large_answers_are_in_the_order_of_names_whatever_came_and_went_since_it_was_made() {
+    let chance = Chance::new("large_answers_are_in_the_order_of_names_whatever_came_and_went_since_it_was_made");
+    let registry = Registry::new();
+    let mut model = Model::default();
+    for round in 0..8 {
+        // Some rounds are too small for another order, some are most of all metrics.
+        for _ in 0..[3000, 40, 700, 6000][round % 4] {
+            let i = chance.below(1_000_000);
+            let name = format!("requests.{};app=a;cell=c{};host=web-{i:06};é={}", i % 3, i % 2, i % 7);
+            let id = create(&registry, &name);
+            model.0.insert(name, id);
+        }
+        if chance.below(3) > 0 {
+            // Twice: the first call sees that many names came.
+            for _ in 0..2 {
+                while registry.compact() {}
+            }
+        }
+        let share = [4, 20, 1000][chance.below(3)];
+        let gone: Vec<String> = model.0.keys().filter(|_| chance.below(share) == 0).cloned().collect();
+        let ids: Vec<MetricId> = gone.iter().map(|name| model.0.remove(name).unwrap()).collect();
+        if round % 2 == 0 {
+            registry.hide(&ids)
+        } else {
+            assert_eq!(registry.remove(&ids), ids.len())
+        }
+        for text in ["app=a", "cell=c1", "host=~web-00.*", "é!=3", "host=~.*77"] {
+            let expressions = TagExpressions::read_any(&[text], compile).unwrap();
+            for part in [None, Some("c1")] {
+                let found = registry.tagged(&expressions, &limits(part)).unwrap();
+                let found: Vec<&str> = found.leaves().map(|(_, name)| name).collect();
+                assert!(found == model.tagged(&expressions, part), "{text} for {part:?} in round {round}");
+            }
+        }
+        if round % 4 == 3 {
+            for name in gone.iter().take(2000) {
+                model.0.insert(name.clone(), create(&registry, name));
+            }
+        }
+    }
+}
+
+#[test]
+fn metrics_that_go_while_they_are_put_in_order_leave_the_others_in_order() {
+    let registry = Registry::new();
+    let name = |i: u32| format!("m{};spread={:08x};i={i}", i % 2, i.wrapping_mul(0x9E37_79B1));
+    let mut living: BTreeSet<String> = BTreeSet::new();
+    for round in 0..6 {
+        let ids: Vec<(MetricId, String)> = (round * 4000..(round + 1) * 4000)
+            .map(|i| (create(&registry, &name(i)), name(i)))
+            .inspect(|(_, name)| _ = living.insert(name.clone()))
+            .collect();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    while registry.compact() {}
+                }
+            });
+            for some in ids.chunks(40) {
+                registry.remove(&some[..10].iter().map(|(id, _)| *id).collect::<Vec<_>>());
+                some[..10].iter().for_each(|(_, name)| _ = living.remove(name));
+            }
+        });
+        let all = TagExpressions::read(&["i!="], compile).unwrap();
+        let found = registry.tagged(&all, &FindLimits::default()).unwrap();
+        assert!(found.leaves().map(|(_, name)| name).eq(living.iter()), "round {round}");
+    }
+}
+
+#[test]
 fn a_question_in_the_midst_of_changes_sees_what_was_there_before_it() {
     let registry = Registry::new();
     let done = AtomicBool::new(false);

@@ -68,10 +68,25 @@ impl JsonStyle {
         brackets: [u8; 2],
         depth: usize,
         items: impl IntoIterator<Item = T>,
+        item: impl FnMut(&mut Vec<u8>, T),
+    ) {
+        self.part(out, brackets, depth, Part { is_first: true, is_last: true }, items, item);
+    }
+
+    /// As [`JsonStyle::items`], but a part of the items alone. Only a first part may have none.
+    pub fn part<T>(
+        &self,
+        out: &mut Vec<u8>,
+        brackets: [u8; 2],
+        depth: usize,
+        part: Part,
+        items: impl IntoIterator<Item = T>,
         mut item: impl FnMut(&mut Vec<u8>, T),
     ) {
-        out.push(brackets[0]);
-        let mut any = false;
+        if part.is_first {
+            out.push(brackets[0]);
+        }
+        let mut any = !part.is_first;
         for each in items {
             if any {
                 self.comma(out, depth);
@@ -81,11 +96,20 @@ impl JsonStyle {
             any = true;
             item(out, each);
         }
-        if any {
-            self.line(out, depth.saturating_sub(1));
+        if part.is_last {
+            if any {
+                self.line(out, depth.saturating_sub(1));
+            }
+            out.push(brackets[1]);
         }
-        out.push(brackets[1]);
     }
+}
+
+/// Where a part of a list is in it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    pub is_first: bool,
+    pub is_last: bool,
 }
 
 /// Writes a JSON string with its quotes. `ascii` escapes other characters, as Python does by default.
