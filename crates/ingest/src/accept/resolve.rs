@@ -11,6 +11,7 @@ use super::{
     batch::Batch,
     name_limits::NoRoom,
     new_metrics::{NewMetric, NewMetrics},
+    spellings::Known,
 };
 use crate::{active_rules::ActiveRules, long_work::do_work, wal::ResolvedPoint};
 
@@ -55,11 +56,14 @@ impl Resolver {
         let mut unknown = Vec::new();
         for first in (0..batch.sent.len()).step_by(PIECE) {
             let names = self.registry.read();
-            // Locked when a name is not found as it is sent.
-            let mut spellings = None;
+            // Locked when a name is not found as it is sent: the next ones mostly are not, either.
+            let mut spellings: Option<Known<'_>> = None;
             for (i, sent) in batch.sent.iter().enumerate().skip(first).take(PIECE) {
                 if let Some(ahead) = batch.sent.get(i + PREFETCH) {
                     names.prefetch(ahead.hash);
+                    if let Some(spellings) = &spellings {
+                        spellings.prefetch(ahead.hash);
+                    }
                 }
                 let name = batch.name(sent);
                 let metric = names.find(sent.hash, name).or_else(|| {

@@ -4,20 +4,17 @@
 //! spelling is remembered with its metric. There is a bound: two generations are remembered, and the older one is forgotten
 //! when the younger is full. Their memory is part of `ingest.names_limit`, and gives way to names of new metrics.
 
-use std::{
-    collections::HashMap,
-    hash::{BuildHasherDefault, Hasher},
-    sync::atomic::{AtomicUsize, Ordering::Relaxed},
-};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
+use metadata::prefetch;
 use metric::MetricId;
 use parking_lot::{RwLock, RwLockReadGuard};
 
 /// Bytes of a block of texts. A text never spans two.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// Memory of a spelling besides its text: an estimate.
-const ENTRY_BYTES: usize = 40;
+/// Entries of a table when it is first used. A power of two, as all later sizes are.
+const FIRST_CAPACITY: usize = 64;
 
 /// Bytes of a generation from which on it may be full.
 const LEAST_BYTES: usize = 1 << 20;
@@ -42,18 +39,33 @@ pub(super) struct Generations {
 
 #[derive(Default)]
 struct Generation {
-    // By the hash of the spelling; of two with one hash, the last.
-    places: HashMap<u64, Place, BuildHasherDefault<Same>>,
+    table: Table,
     blocks: Vec<Vec<u8>>,
 }
 
+/// Open addressing with linear probing. An entry is a quarter of a cache line, so that a look for a spelling waits for one
+/// line of the table, which [`Generations::prefetch`] asks for before.
+#[derive(Default)]
+struct Table {
+    // Never full: at most half of the places are taken, so that probing ends.
+    places: Box<[Place]>,
+    taken: usize,
+}
+
 /// Where a spelling is, and its metric.
+#[derive(Clone, Copy)]
 struct Place {
+    // Of the hash. Of two spellings with one, the last is remembered.
+    key: u32,
+    // `NOWHERE` where a table has no spelling.
     block: u32,
     begin: u16,
     len: u16,
     metric: MetricId,
 }
+
+/// In place of a block: no spelling.
+const NOWHERE: u32 = u32::MAX;
 
 impl Spellings {
     pub(super) fn read(&self) -> Known<'_> {
@@ -99,11 +111,17 @@ impl Generations {
     pub(super) fn find(&self, hash: u64, text: &[u8]) -> Option<MetricId> {
         self.younger.find(hash, text).or_else(|| self.older.find(hash, text))
     }
+
+    /// Asks the processor to fetch what [`Generations::find`] will look at first.
+    pub(super) fn prefetch(&self, hash: u64) {
+        self.younger.table.prefetch(hash);
+        self.older.table.prefetch(hash);
+    }
 }
 
 impl Generation {
     fn find(&self, hash: u64, text: &[u8]) -> Option<MetricId> {
-        let place = self.places.get(&hash)?;
+        let place = self.table.find(hash)?;
         let (begin, end) = (usize::from(place.begin), usize::from(place.begin) + usize::from(place.len));
         (&self.blocks[place.block as usize][begin..end] == text).then_some(place.metric)
     }
@@ -117,30 +135,74 @@ impl Generation {
         // Names have at most 4,095 bytes, so that every begin is below the end of a block.
         let (Ok(begin), Ok(len)) = (u16::try_from(block.len()), u16::try_from(text.len())) else { return };
         block.extend_from_slice(text);
-        self.places.insert(hash, Place { block: number as u32, begin, len, metric });
+        self.table.insert(hash, Place { key: key(hash), block: number as u32, begin, len, metric });
     }
 
     fn bytes(&self) -> usize {
-        self.blocks.len() * BLOCK_BYTES + self.places.len() * ENTRY_BYTES
+        self.blocks.len() * BLOCK_BYTES + self.table.places.len() * size_of::<Place>()
     }
 }
 
-/// Takes a hash for what it is.
-#[derive(Default)]
-struct Same(u64);
-
-impl Hasher for Same {
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("keys are u64");
+impl Table {
+    fn find(&self, hash: u64) -> Option<&Place> {
+        if self.places.is_empty() {
+            return None;
+        }
+        let place = &self.places[self.position(hash)];
+        (place.block != NOWHERE).then_some(place)
     }
 
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
+    fn insert(&mut self, hash: u64, place: Place) {
+        if (self.taken + 1) * 2 > self.places.len() {
+            self.grow();
+        }
+        let position = self.position(hash);
+        self.taken += usize::from(self.places[position].block == NOWHERE);
+        self.places[position] = place;
     }
 
-    fn finish(&self) -> u64 {
-        self.0
+    fn prefetch(&self, hash: u64) {
+        if !self.places.is_empty() {
+            prefetch(&self.places[self.bucket(key(hash))]);
+        }
     }
+
+    /// Where the spelling of a hash is, or would be.
+    fn position(&self, hash: u64) -> usize {
+        let key = key(hash);
+        let mut position = self.bucket(key);
+        while self.places[position].block != NOWHERE && self.places[position].key != key {
+            position = self.behind(position);
+        }
+        position
+    }
+
+    fn bucket(&self, key: u32) -> usize {
+        key as usize & (self.places.len() - 1)
+    }
+
+    fn behind(&self, position: usize) -> usize {
+        (position + 1) & (self.places.len() - 1)
+    }
+
+    fn grow(&mut self) {
+        let vacant = Place { key: 0, block: NOWHERE, begin: 0, len: 0, metric: MetricId::NONE };
+        let larger = vec![vacant; (self.places.len() * 2).max(FIRST_CAPACITY)].into_boxed_slice();
+        for place in std::mem::replace(&mut self.places, larger) {
+            if place.block != NOWHERE {
+                let mut position = self.bucket(place.key);
+                while self.places[position].block != NOWHERE {
+                    position = self.behind(position);
+                }
+                self.places[position] = place;
+            }
+        }
+    }
+}
+
+/// What a table knows of a hash.
+fn key(hash: u64) -> u32 {
+    (hash ^ hash >> 32) as u32
 }
 
 #[cfg(test)]
@@ -183,7 +245,7 @@ mod tests {
             let (hash, text) = some.last().unwrap();
             assert_eq!(generations.find(*hash, text.as_bytes()), Some(MetricId(1)));
         }
-        assert!(!spellings.read().older.places.is_empty());
+        assert!(!spellings.read().older.table.places.is_empty());
         // Where less room is left, less stays.
         spellings.add(std::iter::once((1, b"a;t=1".as_slice(), MetricId(1))), 0);
         assert!(spellings.bytes() < 3 << 20 && spellings.bytes() > 0, "{}", spellings.bytes());
