@@ -71,6 +71,23 @@ fn a_find_takes_memory_before_it_has_its_names() {
 }
 
 #[test]
+fn a_large_find_searches_once_where_memory_is_free() {
+    let long = "x".repeat(1000);
+    let ask = |memory: usize| {
+        let server = server((0..3000).map(|i| format!("m.a{i:05}{long}")), |setup| setup.limits.memory = memory);
+        let finds = || server.notes.finds.swap(0, std::sync::atomic::Ordering::Relaxed);
+        let found = server.get("/metrics/find?query=m.*");
+        assert!(found.status == 200 && found.body.len() > 3000 * 1000, "{}", found.status);
+        let mut searched = vec![finds()];
+        let render = server.get("/render?format=json&target=countSeries(m.a*)&from=-1h");
+        assert_eq!(render.status, 200, "{}", render.text());
+        searched.push(finds());
+        searched
+    };
+    assert_eq!(ask(256 * MIB), [1, 1]);
+}
+
+#[test]
 fn answers_that_fit_alone_wait_for_each_other_in_turn() {
     let long = "x".repeat(1000);
     let server = server((0..3000).map(|i| format!("m.a{i:05}.{long};t=v")), |setup| {

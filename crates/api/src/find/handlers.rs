@@ -12,7 +12,7 @@ use super::{
 use crate::{
     encode::python,
     http::{Rejection, respond_text, uncached_head},
-    query::{Backend, NamesTimes, Query, Reply, is_invalid_pattern},
+    query::{Backend, LIKELY_BYTES, NamesTimes, Query, Reply, is_invalid_pattern},
 };
 
 /// A request to `/metrics/find`.
@@ -75,7 +75,7 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
         let stale = limits.stale.filter(|_| hides_stale);
         let limits = FindLimits { times, stale, ..limits.clone() };
         let find = |limits: &FindLimits| backend.finder.find(&pattern, limits);
-        let found = match work.within_memory(&limits, 0, find, Found::bytes, answer_bytes)? {
+        let found = match work.within_memory(&limits, LIKELY_BYTES, find, Found::bytes, answer_bytes)? {
             Ok(found) => found,
             Err(error) if from_front_end && is_invalid_pattern(&error) => {
                 backend.withhold("find", &error);

@@ -26,5 +26,5 @@ pub(crate) use times::{NamesTimes, Times, event_span, zone};
 pub use turns::Activity;
 pub(crate) use turns::{Kind, QueryTurns};
 pub use viewer::{Doorkeeper, Scope, Viewer};
-pub(crate) use work::{Work, blocking, is_invalid_pattern};
+pub(crate) use work::{LIKELY_BYTES, Work, blocking, is_invalid_pattern};
 pub use write_scope::{NameOwners, WriteScope};

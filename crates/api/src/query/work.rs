@@ -123,13 +123,14 @@ impl Work {
         held.try_raise(bytes)
     }
 
-    /// A find, whose memory is taken before: little at first, and four times as much each time that the answer is larger.
+    /// A find, whose memory is taken before: what most answers need if it is free, else little at first, and four times as much
+    /// each time that the answer is larger.
     pub fn find(
         &self,
         limits: &FindLimits,
         find: impl Fn(&FindLimits) -> Result<Found, FindError>,
     ) -> Result<Result<Found, FindError>, Rejection> {
-        self.within_memory(limits, 0, find, Found::bytes, |_| 0)
+        self.within_memory(limits, LIKELY_BYTES, find, Found::bytes, |_| 0)
     }
 
     /// The tagged metrics for which all expressions hold, as [`Work::within_memory`] finds. The names of an answer that is too
@@ -226,6 +227,9 @@ impl Work {
 /// Bytes of the answer of a find that there is memory for at first, and its memory while it is made, in lengths of it.
 const FOUND_BYTES: usize = 64 << 10;
 const FOUND_TIMES: usize = 3;
+
+/// Bytes of the answer of a find that is not searched for again, where so much memory is free: some 50,000 names.
+pub(crate) const LIKELY_BYTES: usize = 4 << 20;
 
 /// Sets a flag when dropped. Work on another thread checks the flag to learn that the client disconnected.
 pub(crate) struct CancelOnDrop(pub Arc<AtomicBool>);

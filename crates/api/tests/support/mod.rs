@@ -10,12 +10,15 @@ use std::{
     io::{Read, Write},
     net::{SocketAddr, TcpStream},
     pin::Pin,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use api::{Answered, Api, ApiOptions, BrowserRules, Doorkeeper, Extension, Limits, Observer, Paths};
-use metadata::Registry;
+use metadata::{FindError, FindLimits, Finder, Found, Registry};
 use metric::{Aggregation, Policy, Timestamp};
 use store::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
 
@@ -100,6 +103,23 @@ pub struct Notes {
     pub cancelled: Mutex<Vec<&'static str>>,
     pub connections: Mutex<Vec<usize>>,
     pub withheld: Mutex<Vec<&'static str>>,
+    /// Searches of the index for a pattern.
+    pub finds: AtomicUsize,
+}
+
+/// Counts searches.
+struct CountedFinds(Arc<Registry>, Arc<Notes>);
+
+impl Finder for CountedFinds {
+    fn find(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
+        self.1.finds.fetch_add(1, Relaxed);
+        self.0.find(pattern, limits)
+    }
+
+    fn leaves(&self, pattern: &str, limits: &FindLimits) -> Result<Found, FindError> {
+        self.1.finds.fetch_add(1, Relaxed);
+        self.0.leaves(pattern, limits)
+    }
 }
 
 impl Observer for Notes {
@@ -165,7 +185,7 @@ impl Setup {
         let points = || Arc::new(Points { metrics: self.metrics.clone(), asked: Mutex::default() });
         let series = self.series.clone().unwrap_or_else(|| points());
         let api = Api::new(ApiOptions {
-            finder: registry.clone(),
+            finder: Arc::new(CountedFinds(registry.clone(), notes.clone())),
             registry,
             series,
             events: Arc::new(store::MemoryDriver::new()),
