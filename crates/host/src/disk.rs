@@ -39,6 +39,8 @@ pub struct DirEntry {
     pub is_dir: bool,
     /// Bytes, of a file.
     pub len: u64,
+    /// When it was last written to, Unix seconds, where the disk keeps that.
+    pub modified: Option<i64>,
 }
 
 /// An open file. Dropping it closes it.
@@ -345,6 +347,7 @@ fn list(path: &Path, look: impl Fn(&fs::DirEntry) -> io::Result<fs::Metadata>) -
                 path: entry.path(),
                 is_dir: metadata.is_dir(),
                 len: metadata.len(),
+                modified: Some(metadata.mtime()),
             });
         }
         if !are_gone || lists == MOST_LISTS {

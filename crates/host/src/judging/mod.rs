@@ -1,8 +1,8 @@
 //! The time by which points are judged: the clock's, unless the clock cannot be trusted.
 //!
 //! 1. The calendar is compared with a stopwatch while the program runs, and at a start with the mark in the file
-//!    `clock` of the data folder, which is replaced every half minute. A difference above [`TOLERANCE`] is a jump; NTP
-//!    slews and steps of seconds are not.
+//!    `clock` of the data folder, which is replaced every half minute. Where it is missing or damaged, the last write to the
+//!    journal stands for it. A difference above [`TOLERANCE`] is a jump; NTP slews and steps of seconds are not.
 //! 2. After a jump there are two candidates: the clock, and the time before, continued by the stopwatch. Neither can be
 //!    excluded from here: a clock may be set wrong or right. Points are then judged by both ([`Now`]), so that none is
 //!    rejected because of a jump, and nothing expires.
@@ -153,8 +153,9 @@ impl JudgingTime {
         }
     }
 
-    /// Compares the clock with the mark in the file `clock` of a data folder, which may be missing, and keeps the mark there
-    /// from now on. A damaged file is moved to `damaged/`.
+    /// Compares the clock with the mark in the file `clock` of a data folder, and keeps the mark there from now on. A damaged
+    /// file is moved to `damaged/`. Where the file is damaged or missing, the clock is compared with the last write to the
+    /// journal in that folder.
     ///
     /// # Errors
     /// [`Unsupported`](io::ErrorKind::Unsupported) where a newer version of the program wrote the file, and the disk's own.
@@ -178,7 +179,7 @@ impl JudgingTime {
         }
         let mut time = JudgingTime::of(host.clock.clone());
         time.file = Some(file);
-        time.compare_at_start(found);
+        time.compare_at_start(found.or_else(|| last_written(host, &data.join("journal"))));
         Ok(time)
     }
 
@@ -382,6 +383,13 @@ impl Doubt {
     fn new(since: Instant, at_start: bool, clock_offset: i64) -> Doubt {
         Doubt { since, at_start, clock_offset, votes: Votes::default(), verdict: None }
     }
+}
+
+/// When a segment of a journal was last written to, Unix seconds. No start has written to one before it judges the clock.
+fn last_written(host: &Host, journal: &Path) -> Option<i64> {
+    let entries = host.disk.read_dir(journal).ok()?;
+    let segments = entries.iter().filter(|entry| entry.path.extension().is_some_and(|kind| kind == "journal"));
+    segments.filter_map(|segment| segment.modified).max()
 }
 
 /// Whether a file is a mark of how far the time had come, as [`JudgingTime::open`] reads it.

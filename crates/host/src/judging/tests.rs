@@ -245,6 +245,38 @@ fn a_damaged_mark_is_moved_aside_and_a_newer_one_is_refused() {
 }
 
 #[test]
+fn without_a_mark_the_clock_is_compared_with_the_last_write_to_the_journal() {
+    for (what, ahead, is_doubtful) in [
+        ("missing", 40 * DAY, true),
+        ("damaged", 400 * DAY, true),
+        ("not found", 40 * DAY, true),
+        ("missing", 60, false),
+    ] {
+        let data = used();
+        let path = data.path().join("clock");
+        std::fs::create_dir(data.path().join("journal")).unwrap();
+        for (name, age) in [("00000001.journal", 500), ("00000002.journal", 3), ("lock", -50 * DAY)] {
+            let file = std::fs::File::create(data.path().join("journal").join(name)).unwrap();
+            let written = std::time::UNIX_EPOCH + Duration::from_secs((TODAY - age) as u64);
+            file.set_modified(written).unwrap();
+        }
+        match what {
+            "missing" => std::fs::remove_file(&path).unwrap(),
+            "damaged" => std::fs::write(&path, "plumbago clock 1\nreached 12\n").unwrap(),
+            _ => {}
+        }
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |_, path| {
+            (what == "not found" && path.ends_with("clock")).then(|| std::io::Error::from_raw_os_error(2))
+        });
+        let clock = clock(TODAY + ahead);
+        let time = JudgingTime::open(&Host { disk: Arc::new(disk), ..host(&clock) }, data.path()).unwrap();
+        assert_eq!(time.doubt().is_some(), is_doubtful, "{what}");
+        assert_eq!(time.expiry(None).is_none(), is_doubtful, "{what}");
+        assert!(time.now().low() <= TODAY + 60, "{what}: {:?}", time.now());
+    }
+}
+
+#[test]
 fn starts_while_the_clock_is_behind_do_not_move_the_mark() {
     for behind in [10, 60, TOLERANCE, DAY] {
         let data = used();

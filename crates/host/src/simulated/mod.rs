@@ -183,7 +183,7 @@ impl Disk for SimulatedDisk {
         let entry = |(name, node): (&std::ffi::OsString, &Node)| {
             let file = state.tree.files.get(node);
             let len = file.map_or(0, |file| file.live.len() as u64);
-            DirEntry { name: name.clone(), path: path.join(name), is_dir: file.is_none(), len }
+            DirEntry { name: name.clone(), path: path.join(name), is_dir: file.is_none(), len, modified: None }
         };
         Ok(directory.live.iter().map(entry).collect())
     }
