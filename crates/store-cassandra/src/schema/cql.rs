@@ -94,6 +94,7 @@ pub fn packed_table(keyspace: &str, stage: Stage) -> String {
              AND gc_grace_seconds = 86400\n    \
              AND comment = '{{\"created_by\": \"plumbago\", \"packed_version\": {PACKED_VERSION}, \"stage\": \"{stage}\", \
                  \"row_size_ms\": {row_ms}, \"row_size\": {ROW_POINTS}.0}}'\n    \
+             AND compression = {{'class': 'ZstdCompressor', 'chunk_length_in_kb': 16}}\n    \
              AND compaction = {compaction};",
         keyspace = quoted(keyspace),
         table = packed_name(stage),
@@ -338,6 +339,7 @@ mod tests {
                 AND default_time_to_live = 692100
                 AND gc_grace_seconds = 86400
                 AND comment = '{"created_by": "plumbago", "packed_version": 1, "stage": "11520*60s", "row_size_ms": 120000000, "row_size": 2000.0}'
+                AND compression = {'class': 'ZstdCompressor', 'chunk_length_in_kb': 16}
                 AND compaction = {'class': 'TimeWindowCompactionStrategy', 'timestamp_resolution': 'MICROSECONDS', 'compaction_window_unit': 'HOURS', 'compaction_window_size': 3};"#]]
         .assert_eq(&packed_table("k", Stage::new(60, 11520).unwrap()));
     }
