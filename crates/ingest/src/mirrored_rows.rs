@@ -13,7 +13,7 @@ use store::{Cells, Fetch, PointStore, Run, StoreError};
 use crate::{
     coming_rows::ComingRows,
     older_cells::{OlderPolicies, fetch_filled},
-    shared_rows::has_table,
+    shared_rows::{EarlierSlots, has_table},
 };
 
 /// Slots that are read at once.
@@ -224,7 +224,8 @@ impl Touched<'_> {
             }
             is_any = true;
         }
-        self.seen.rows().write(&mut run, self.seen.policy());
+        let earlier = EarlierSlots::of(std::iter::once((self.table.stage, first_slot, shown)));
+        self.seen.rows().write(&mut run, self.seen.policy(), &[&earlier]);
         is_any.then_some(run)
     }
 
@@ -243,7 +244,8 @@ impl Touched<'_> {
         let (metric, name, counts, aggregation) =
             (fetch.metric, fetch.name.clone(), own.counts.clone(), fetch.aggregation);
         let mut run = is_any.then_some(Run { metric, name, table, first_slot, values, counts, aggregation })?;
-        older.rows().write(&mut run, older.policy());
+        let earlier = EarlierSlots::of(std::iter::once((table.stage, first_slot, own)));
+        older.rows().write(&mut run, older.policy(), &[&earlier]);
         Some(run)
     }
 }

@@ -232,7 +232,9 @@ impl OlderPolicies {
         cells.is_damaged |= of_part.is_damaged;
         cells.is_unreadable |= of_part.is_unreadable;
         cells.is_away |= of_part.is_away;
-        of_part.earlier.iter().for_each(|method| _ = cells.earlier.add(method));
+        for (of_part, methods) in &of_part.earlier_at {
+            methods.iter().for_each(|method| cells.note_earlier(place + *of_part as usize, method));
+        }
         if of_part.values.is_empty() {
             return;
         }

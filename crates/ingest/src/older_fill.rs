@@ -74,7 +74,7 @@ pub(crate) fn fill<'s, 'p: 's>(
     let step = target.table.stage.resolution();
     let is_finer = |source: &&Source<'_>| source.table.stage.resolution() <= step;
     let sources = sources.filter(|source| !is_left_out(source.policy));
-    let is_of_other = |source: &Source<'_>| is_of_other_method(source.policy, target);
+    let is_of_other = |source: &Source<'_>| is_of_other_method(source, target);
     let is_asked = target.is_of_points && target.table.aggregated && sources.clone().any(is_of_other);
     let of_points = if is_asked { of_points(target, all) } else { Vec::new() };
     let absent = match target.is_of_one_step && target.table.aggregated {
@@ -130,7 +130,7 @@ fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: 
     let is_aggregated = target.table.aggregated;
     cells.values.resize(target.len, f64::NAN);
     cells.counts.resize(if is_aggregated { target.len } else { 0 }, 0);
-    let (is_of_other, method) = (is_of_other_method(source.policy, target), source.policy.aggregation);
+    let (is_of_other, method) = (is_of_other_method(source, target), source.policy.aggregation);
     for (place, partial) in fills {
         let found = made.of_points.binary_search_by_key(&place, |(place, _)| *place);
         let exact = found.ok().map(|index| made.of_points[index].1);
@@ -139,7 +139,7 @@ fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: 
         let is_absent = is_empty || source.table.aggregated && made.gives_way(place, partial, cells);
         if is_of_other && exact.is_none() && (is_absent || source.table.aggregated) {
             // A slot that is there may be made of this one.
-            cells.earlier.add(method);
+            cells.note_earlier(place, method);
         }
         if is_absent {
             let partial = exact.unwrap_or(partial);
@@ -150,14 +150,22 @@ fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: 
         }
     }
     if is_aggregated {
-        from.earlier.iter().filter(|&of| of != target.policy.aggregation).for_each(|of| _ = cells.earlier.add(of));
+        for (of_source, methods) in &from.earlier_at {
+            let Some(place) = target.place(source, *of_source as usize) else { continue };
+            let others = methods.iter().filter(|&of| of != target.policy.aggregation);
+            others.for_each(|method| cells.note_earlier(place, method));
+        }
     }
 }
 
 /// Whether what a policy shows means something else than what the target's would make of the same points.
-fn is_of_other_method(source: &Policy, target: &Target<'_>) -> bool {
+fn is_of_other_method(source: &Source<'_>, target: &Target<'_>) -> bool {
+    if !source.table.aggregated && source.table.stage.resolution() == target.table.stage.resolution() {
+        // Each is a point.
+        return false;
+    }
     // Means and sums have the same numbers, but for points that stand for a whole slot: their sum is not the mean of as many.
-    let of = target.policy;
+    let (source, of) = (source.policy, target.policy);
     source.aggregation != of.aggregation && (target.is_of_points || !has_same_terms(source, of))
 }
 
@@ -178,7 +186,7 @@ fn of_points(target: &Target<'_>, sources: &[Source<'_>]) -> Vec<(usize, Partial
     let mut all: Vec<(usize, Partial)> = Vec::new();
     for (slot, &value) in (first_slot..).zip(&values).filter(|(_, value)| !value.is_nan()) {
         let Some(place) = target.place_of(stage.time(slot)) else { continue };
-        if target.table.stage.time(target.first_slot + place as u32) <= target.points_since {
+        if target.table.stage.time(target.first_slot + place as u32) < target.points_since {
             continue;
         }
         match all.last_mut().filter(|(last, _)| *last == place) {

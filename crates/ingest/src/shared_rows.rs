@@ -10,19 +10,61 @@
 //! ```text
 //! a minute that began under 10 s: 1..=6 points of 10 s, 7..=66: 1 to 60 points of 1 s
 //! ```
+//!
+//! And where another method than that of the terms made it, or had a part in it, the highest bits of the count say which.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use metadata::{PolicyHistory, PolicySpan};
-use metric::{Aggregation, Partial, Policy, SATURATED_COUNT, Slot, Stage, Table, Timestamp};
+use metric::{Aggregation, Methods, Partial, Policy, SATURATED_COUNT, Slot, Stage, Table, Timestamp};
 use store::{Cells, Run};
 
 use crate::policy_table::PolicyTable;
 
+/// From this bit on a count says by which methods the row is made: a bit each, in the order of [`Aggregation::ALL`].
+const METHOD_BITS: u32 = 24;
+
 /// Which policy's terms the rows of a metric have.
 pub(crate) struct SharedRows {
-    /// Coarse tables of policies with different terms.
+    /// Coarse tables of policies with different terms; all, where policies have different methods and counts name them.
     tables: Vec<(Table, Vec<Terms>)>,
+    /// Whether a policy has or had several methods: sums and means are different methods then. A point that stands for a whole slot has
+    /// as many points in one as in the other, so that its sum is not the mean of as many.
+    has_lists: bool,
+}
+
+/// Slots that rows are made of, and that have values of other methods.
+#[derive(Default)]
+pub(crate) struct EarlierSlots {
+    /// By the time at which they begin.
+    slots: Vec<(Timestamp, i64, Methods)>,
+    /// The longest, in seconds.
+    longest: i64,
+}
+
+impl EarlierSlots {
+    /// Those of cells that were read, each with its stage and first slot.
+    pub(crate) fn of<'a>(read: impl Iterator<Item = (Stage, Slot, &'a Cells)>) -> EarlierSlots {
+        let mut all = EarlierSlots::default();
+        for (stage, first_slot, cells) in read.filter(|(.., cells)| !cells.earlier_at.is_empty()) {
+            let step = i64::from(stage.resolution());
+            all.longest = all.longest.max(step);
+            let of = cells.earlier_at.iter().map(|(place, methods)| (stage.time(first_slot + place), step, *methods));
+            all.slots.extend(of);
+        }
+        all.slots.sort_unstable_by_key(|(begin, ..)| *begin);
+        all
+    }
+
+    /// The methods of those that have a part in these times.
+    fn within(&self, times: Range<Timestamp>) -> Methods {
+        let mut methods = Methods::NONE;
+        let first = self.slots.partition_point(|(begin, ..)| begin + self.longest <= times.start);
+        let slots = self.slots[first..].iter().take_while(|(begin, ..)| *begin < times.end);
+        let slots = slots.filter(|(begin, step, _)| times.start < begin + step);
+        slots.flat_map(|(.., of)| of.iter()).for_each(|method| _ = methods.add(method));
+        methods
+    }
 }
 
 /// How rows of a table are stored whose slots begin after a change of policy.
@@ -33,6 +75,8 @@ struct Terms {
     /// The first steps of the policies after that one, as they first came. None where readers add up the counts of several
     /// writers.
     later_steps: Vec<u32>,
+    /// Whether counts say which methods made a row: no reader adds them up.
+    names_methods: bool,
 }
 
 impl SharedRows {
@@ -44,7 +88,15 @@ impl SharedRows {
             policies.each_alone(span.policy).iter().map(move |policy| (since, policy.clone()))
         };
         let spans: Vec<(Timestamp, Arc<Policy>)> = history.iter().flat_map(each).collect();
+        let has_lists = spans.iter().any(|(_, policy)| !policy.rollups.is_empty());
+        let is_of_methods = |(_, policy): &(Timestamp, Arc<Policy>)| {
+            !is_same_method(policy.aggregation, spans[0].1.aggregation, has_lists)
+        };
         let mut tables = Vec::new();
+        if policies.is_alone && spans.iter().any(is_of_methods) {
+            // A row of any of them may be made of what a policy of another method shows.
+            tables.extend(spans.iter().flat_map(|(_, policy)| coarse_tables(policy)));
+        }
         for (index, (_, one)) in spans.iter().enumerate() {
             let others = spans[..index].iter().filter(|(_, other)| !has_same_terms(one, other));
             for (_, other) in others {
@@ -54,35 +106,44 @@ impl SharedRows {
         tables.sort_unstable();
         tables.dedup();
         let terms = |table| (table, terms_of(table, &spans, policies.is_alone));
-        SharedRows { tables: tables.into_iter().map(terms).collect() }
+        SharedRows { tables: tables.into_iter().map(terms).collect(), has_lists }
     }
 
     /// Turns stored rows into partials of a policy that has this table.
     pub(crate) fn read(&self, table: Table, first_slot: Slot, cells: &mut Cells, to: &Policy) {
         let Some(all) = self.terms_of(table) else { return };
-        for (i, (value, count)) in cells.values.iter_mut().zip(&mut cells.counts).enumerate() {
-            if value.is_nan() {
+        for i in 0..cells.values.len().min(cells.counts.len()) {
+            let row = Partial { value: cells.values[i], count: cells.counts[i] };
+            if row.value.is_nan() {
                 continue;
             }
             let from = terms_at(all, table.stage.time(first_slot + i as u32));
-            if !has_same_content(from.policy.aggregation, to.aggregation) {
-                cells.earlier.add(from.policy.aggregation);
-            }
-            let partial = from.read(Partial { value: *value, count: *count }, to, table.stage);
-            (*value, *count) = (partial.value, partial.count);
+            let made_by =
+                from.made_by(row.count).into_iter().filter(|&of| !is_same_method(of, to.aggregation, self.has_lists));
+            made_by.for_each(|method| cells.note_earlier(i, method));
+            let partial = from.read(row, to, table.stage);
+            (cells.values[i], cells.counts[i]) = (partial.value, partial.count);
         }
     }
 
-    /// Turns partials of a policy into rows as they are stored. Returns whether any changed.
-    pub(crate) fn write(&self, run: &mut Run, of: &Policy) -> bool {
+    /// Turns partials of a policy into rows as they are stored. `earlier` are the slots that they are made of and that have
+    /// values of other methods. Returns whether any changed.
+    pub(crate) fn write(&self, run: &mut Run, of: &Policy, earlier: &[&EarlierSlots]) -> bool {
         let Some(all) = self.terms_of(run.table) else { return false };
         let mut is_any = false;
         for (i, (value, count)) in run.values.iter_mut().zip(&mut run.counts).enumerate() {
-            let to = terms_at(all, run.table.stage.time(run.first_slot + i as u32));
-            if value.is_nan() || has_same_terms(of, &to.policy) {
+            let time = run.table.stage.time(run.first_slot + i as u32);
+            let to = terms_at(all, time);
+            let times = time..time + i64::from(run.table.stage.resolution());
+            let earlier = earlier.iter().flat_map(|slots| slots.within(times.clone()));
+            let made_by = made_by(all, times.clone(), of, earlier);
+            let is_of_terms =
+                made_by.iter().all(|method| is_same_method(method, to.policy.aggregation, self.has_lists));
+            if value.is_nan() || has_same_terms(of, &to.policy) && is_of_terms {
                 continue;
             }
             let stored = to.stored(Partial { value: *value, count: *count }, of, run.table.stage);
+            let stored = if is_of_terms { stored } else { to.with_methods(stored, made_by, run.table.stage) };
             (*value, *count) = (stored.value, stored.count);
             is_any = true;
         }
@@ -105,7 +166,7 @@ fn terms_of(table: Table, spans: &[(Timestamp, Arc<Policy>)], is_alone: bool) ->
                 earlier.later_steps.push(step);
             }
         }
-        all.push(Terms { since: *since, policy: policy.clone(), later_steps: Vec::new() });
+        all.push(Terms { since: *since, policy: policy.clone(), later_steps: Vec::new(), names_methods: is_alone });
     }
     all
 }
@@ -115,17 +176,65 @@ fn terms_at(all: &[Terms], time: Timestamp) -> &Terms {
     &all[all.partition_point(|terms| terms.since < time).max(1) - 1]
 }
 
+/// Whether values of one method pass for those of the other.
+fn is_same_method(one: Aggregation, other: Aggregation, has_lists: bool) -> bool {
+    one == other || !has_lists && has_same_content(one, other)
+}
+
+/// The methods by which a policy makes the row of a slot of these times: its own, those that have a part in the slots under it,
+/// and those of all policies that were in force in the slot, by which points may have been made that are not read again.
+fn made_by(all: &[Terms], times: Range<Timestamp>, of: &Policy, earlier: impl Iterator<Item = Aggregation>) -> Methods {
+    let mut made_by = Methods::one(of.aggregation);
+    earlier.for_each(|method| _ = made_by.add(method));
+    let open = all.iter().filter(|terms| times.contains(&terms.since));
+    let begin = Some(terms_at(all, times.start)).filter(|_| open.clone().next().is_some());
+    begin.into_iter().chain(open).for_each(|terms| _ = made_by.add(terms.policy.aggregation));
+    made_by
+}
+
 impl Terms {
+    /// The count of a row, without what it says of methods.
+    fn count(&self, count: u32) -> u32 {
+        if self.names_methods { count & ((1 << METHOD_BITS) - 1) } else { count }
+    }
+
+    /// The methods that made a row of this count.
+    fn made_by(&self, count: u32) -> Methods {
+        let mut methods = Methods::NONE;
+        if self.count(count) != count {
+            let of_bits = (METHOD_BITS..).zip(Aggregation::ALL).filter(|(bit, _)| count >> bit & 1 == 1);
+            of_bits.for_each(|(_, method)| _ = methods.add(method));
+        } else {
+            methods.add(self.policy.aggregation);
+        }
+        methods
+    }
+
+    /// A row with the methods that made it, which shows the same. Slots of more points than the bits below can count do without.
+    fn with_methods(&self, row: Partial, methods: Methods, stage: Stage) -> Partial {
+        if !self.names_methods || row.count >> METHOD_BITS != 0 {
+            return row;
+        }
+        let bits = (METHOD_BITS..).zip(Aggregation::ALL).filter(|(_, method)| methods.contains(*method));
+        let count = bits.fold(row.count, |count, (bit, _)| count | 1 << bit);
+        let (own, method) = (expected(&self.policy, stage), self.policy.aggregation);
+        Partial { value: value_showing(method.finish(row, own, 0.0), count, own, method), count }
+    }
+
     /// A stored row as a partial of a policy.
     fn read(&self, row: Partial, to: &Policy, stage: Stage) -> Partial {
-        let mut below = expected(&self.policy, stage);
+        let (own, count) = (expected(&self.policy, stage), self.count(row.count));
+        let shown = || self.policy.aggregation.finish(row, own, 0.0);
+        let mut below = own;
         for &step in &self.later_steps {
             let most = points_in(stage, step);
-            if below < row.count && row.count <= below + most {
-                let shown = self.policy.aggregation.finish(row, expected(&self.policy, stage), 0.0);
-                return partial_of(shown, row.count - below, step, to, stage);
+            if below < count && count <= below + most {
+                return partial_of(shown(), count - below, step, to, stage);
             }
             below += most;
+        }
+        if count != row.count {
+            return partial_of(shown(), count, finest(&self.policy), to, stage);
         }
         converted(row, &self.policy, to, stage)
     }
@@ -263,7 +372,7 @@ mod tests {
         let aggregation = of.aggregation;
         let mut run = Run { metric: MetricId(0), name, table, first_slot, values, counts, aggregation };
         assert!(first_slot < ROW_POINTS);
-        rows.write(&mut run, of);
+        rows.write(&mut run, of, &[]);
         let mut cells = Cells { values: run.values, counts: run.counts, ..Cells::default() };
         rows.read(table, first_slot, &mut cells, to);
         (cells.values[0], cells.counts[0])

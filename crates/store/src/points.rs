@@ -62,6 +62,20 @@ pub struct Cells {
     /// Set by readers of a metric with several policies: methods other than that of the fetch whose values are among these, or in
     /// them. Drivers leave it empty.
     pub earlier: Methods,
+    /// The places of the slots that `earlier` is about, with the methods of each, in no order; a place may be there several times.
+    pub earlier_at: Vec<(u32, Methods)>,
+}
+
+impl Cells {
+    /// Notes that the value at this place is one of another method, or has it in it.
+    pub fn note_earlier(&mut self, place: usize, method: Aggregation) {
+        self.earlier.add(method);
+        let place = place as u32;
+        match self.earlier_at.last_mut().filter(|(last, _)| *last == place) {
+            Some((_, methods)) => _ = methods.add(method),
+            None => self.earlier_at.push((place, Methods::one(method))),
+        }
+    }
 }
 
 /// The size of a store, for metrics and for people.

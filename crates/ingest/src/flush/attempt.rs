@@ -8,7 +8,7 @@ use std::{
 use downsample::{Coverage, Stored, WriterPartials};
 use host::JudgingTime;
 use metadata::Registry;
-use metric::{Aggregation, MetricId, Policy, Timestamp};
+use metric::{Aggregation, MetricId, Policy, Slot, Stage, Timestamp};
 use store::{Run, Store, StoreError};
 
 use super::plan::{FlushPlan, GroupRows, JobPoints, Piece};
@@ -17,6 +17,7 @@ use crate::{
     mirrored_rows::{MirroredRows, mirrored_rows},
     older_cells::{OlderPolicies, fetch_filled},
     policy_table::{PolicyTable, Rollup},
+    shared_rows::EarlierSlots,
 };
 
 /// Slots that a step keeps in memory: some megabytes. One slot of the coarsest stage may have more under it.
@@ -175,6 +176,7 @@ impl Attempt<'_> {
         let older: Vec<Option<OlderPolicies>> = pieces.iter().map(|piece| self.older_policies(piece)).collect();
         let of_fetches =
             older.iter().zip(&fetched).flat_map(|(older, range)| range.clone().map(move |_| older.as_ref()));
+        let places: Vec<(Stage, Slot)> = fetches.iter().map(|fetch| (fetch.table.stage, fetch.first_slot)).collect();
         // Older jobs of these metrics are stored.
         let coming = ComingRows::default();
         let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &coming).await?;
@@ -190,6 +192,11 @@ impl Attempt<'_> {
         if before < written.waiting.len() {
             return Ok(Vec::new());
         }
+        let earlier = |range: &Range<usize>| {
+            let of = places[range.clone()].iter().zip(&cells[range.clone()]);
+            EarlierSlots::of(of.map(|(&(stage, first_slot), cells)| (stage, first_slot, cells)))
+        };
+        let earlier: Vec<EarlierSlots> = fetched.iter().map(earlier).collect();
         let mut group = GroupRows::default();
         {
             let names = self.registry.read();
@@ -204,7 +211,7 @@ impl Attempt<'_> {
         let partials = match &self.store.shared {
             Some(shared) => {
                 // Of a row in the terms of another policy, the driver does not say what is open in it.
-                let other = in_stored_terms(&older, pieces, &mut totals);
+                let other = in_stored_terms((&older, &earlier), pieces, &mut totals);
                 let own = if totals.is_empty() { totals } else { shared.writer_partials(totals).await? };
                 let mut partials = group.partials(pieces, &own);
                 let of_other = |piece: &Piece<'_>| other.contains(&piece.of.job.metric);
@@ -213,14 +220,14 @@ impl Attempt<'_> {
                     .zip(&mut partials)
                     .filter(|(piece, _)| of_other(piece))
                     .for_each(|(_, known)| *known = None);
-                in_stored_terms(&older, pieces, &mut rows);
+                in_stored_terms((&older, &earlier), pieces, &mut rows);
                 rows.extend(own);
                 partials
             }
             None => {
                 let partials = group.partials(pieces, &totals);
                 rows.extend(totals);
-                in_stored_terms(&older, pieces, &mut rows);
+                in_stored_terms((&older, &earlier), pieces, &mut rows);
                 partials
             }
         };
@@ -308,14 +315,22 @@ impl Attempt<'_> {
     }
 }
 
-/// Turns rows of shared tables into what is stored. Returns the metrics that have rows in the terms of another policy.
-fn in_stored_terms(older: &[Option<OlderPolicies>], pieces: &[Piece<'_>], rows: &mut [Run]) -> Vec<MetricId> {
-    let of_metric: HashMap<MetricId, &OlderPolicies> =
-        pieces.iter().zip(older).filter_map(|(piece, older)| Some((piece.of.job.metric, older.as_ref()?))).collect();
+/// Turns rows of pieces into what is stored. For each piece its older policies, and the slots that its rows are made of and that
+/// have values of other methods. Returns the metrics that have rows in the terms of another policy.
+fn in_stored_terms(
+    (older, earlier): (&[Option<OlderPolicies>], &[EarlierSlots]),
+    pieces: &[Piece<'_>],
+    rows: &mut [Run],
+) -> Vec<MetricId> {
+    let mut of_metric: HashMap<MetricId, (&OlderPolicies, Vec<&EarlierSlots>)> = HashMap::new();
+    for ((piece, older), earlier) in pieces.iter().zip(older).zip(earlier) {
+        let Some(older) = older else { continue };
+        of_metric.entry(piece.of.job.metric).or_insert((older, Vec::new())).1.push(earlier);
+    }
     let mut changed = Vec::new();
     for row in rows.iter_mut().filter(|row| row.table.aggregated) {
-        let Some(older) = of_metric.get(&row.metric) else { continue };
-        if older.rows().write(row, older.policy()) {
+        let Some((older, earlier)) = of_metric.get(&row.metric) else { continue };
+        if older.rows().write(row, older.policy(), earlier) {
             changed.push(row.metric);
         }
     }

@@ -17,7 +17,7 @@ use crate::{
     mirrored_rows::mirrored_rows,
     older_cells::{OlderPolicies, fetch_filled},
     policy_table::{PolicyTable, Rollup},
-    shared_rows::SharedRows,
+    shared_rows::{EarlierSlots, SharedRows},
 };
 
 /// Where the rows of jobs are derived from.
@@ -117,7 +117,11 @@ impl OlderJobs<'_> {
                     coming.add_doubtful(of.job.metric, table, slot);
                 }
             }
-            rows.push(derived.rows.into_iter().map(|row| of.run(row)).collect());
+            let needs = plan.needs().iter().zip(own);
+            let earlier =
+                needs.map(|(need, cells)| (of.policy.retention.stages()[need.stage], need.slots.start, cells));
+            let earlier = EarlierSlots::of(earlier);
+            rows.push(derived.rows.into_iter().map(|row| of.run(row, &earlier)).collect());
         }
         // Of several rollups each has the points, and those of the first method come last.
         coming.add(rows.iter().flatten().cloned());
@@ -134,8 +138,8 @@ impl OlderJobs<'_> {
 }
 
 impl JobPoints<'_> {
-    /// A row as it is stored.
-    fn run(&self, row: DerivedRow) -> Run {
+    /// A row as it is stored. `earlier` are the slots that it is made of and that have values of other methods.
+    fn run(&self, row: DerivedRow, earlier: &EarlierSlots) -> Run {
         let mut run = Run {
             metric: self.job.metric,
             name: self.name.clone(),
@@ -145,7 +149,7 @@ impl JobPoints<'_> {
             counts: row.counts,
             aggregation: self.policy.aggregation,
         };
-        self.rows.write(&mut run, self.policy);
+        self.rows.write(&mut run, self.policy, &[earlier]);
         run
     }
 

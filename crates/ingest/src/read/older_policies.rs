@@ -97,9 +97,8 @@ pub(super) fn fill_from_coarser(
         let end = values.len().min(place + span);
         if values[place..end].iter().all(|value| value.is_nan()) {
             values[place] = value;
-            if policy.aggregation != answer.aggregation {
-                answer.earlier.add(policy.aggregation);
-            }
+            let made_by = std::iter::once(policy.aggregation).chain(cells.earlier);
+            made_by.filter(|&of| of != answer.aggregation).for_each(|method| _ = answer.earlier.add(method));
         }
     }
 }
