@@ -54,6 +54,12 @@ def render(server, target, **params):
     return server.get("/render", target=target, format="json", **params)
 
 
+def nothing_of(status, where):
+    """The answer of a node at an address to a request for nothing."""
+    [node] = [node["id"].encode() for node in status["nodes"] if node["address"] == where]
+    return b"PLBA\x01" + bytes([len(node)]) + node + bytes(4)
+
+
 def values(answer):
     """{time: value} of the only series of an answer."""
     assert answer.status_code == 200, answer.text
@@ -231,8 +237,9 @@ def test_another_secret_is_refused_counted_and_said(make_server, cassandra, tmp_
     assert requests.get(url, timeout=10).status_code == 405
     right = {"X-Plumbago-Secret": SECRET}
     answer = requests.post(url, data=b"PLBQ\x01\0\0\0\0", headers=right, timeout=10)
-    assert (answer.status_code, answer.content) == (200, b"PLBA\x01\0\0\0\0")
-    assert requests.post(url, data=b"PLBQ\x02\0\0\0\0", headers=right, timeout=10).content == b"PLBA\x01\0\0\0\0"
+    empty = nothing_of(status(one), address(one))
+    assert (answer.status_code, answer.content) == (200, empty)
+    assert requests.post(url, data=b"PLBQ\x02\0\0\0\0", headers=right, timeout=10).content == empty
     assert requests.post(url, data=b"PLBQ\x07\0\0\0\0", headers=right, timeout=10).status_code == 501
     assert requests.post(url, data=b"garbage", headers=right, timeout=10).status_code == 400
     # A secret is replaced one node after the other: the first line is shown, each is accepted.
@@ -295,14 +302,17 @@ def test_a_node_whose_answer_makes_no_sense_costs_only_its_own_points(make_serve
     third.send([(name, now + 1, 2.0)])
     until(other, name, True)
     wait_until(lambda: len(status(other)["nodes"]) == 3, 15)
-    huge = b"PLBA\x01\xff\xff\xff\xff"
-    run = b"PLBA\x01\x01\0\0\0" + b"\xff\xff\xff\x7f" + b"\x01\0" + bytes(13)
+    nothing = nothing_of(status(other), wrong)
+    huge = nothing[:-4] + b"\xff\xff\xff\xff"
+    run = nothing[:-4] + b"\x01\0\0\0" + b"\xff\xff\xff\x7f" + b"\x01\0" + bytes(13)
     for code, body, result in [
         (200, b"<html>welcome</html>", "invalid"),
         (200, b"", "invalid"),
         (200, huge, "invalid"),
         (200, run, "invalid"),
         (502, b"bad gateway", "invalid"),
+        # An address that leads to another node.
+        (200, nothing_of(status(other), address(other)), "invalid"),
         (404, b"no such path", "unsupported"),
     ]:
         Garbage.answers = [(code, body)]
@@ -313,7 +323,7 @@ def test_a_node_whose_answer_makes_no_sense_costs_only_its_own_points(make_serve
             assert values(answer) == {now: 1.0} and missing(answer) == [wrong]
         eventually(lambda before=before, result=result: other.counter("plumbago_peer_requests_total", result=result) > before, True, 20)
         # What is well again is asked again.
-        Garbage.answers = [(200, b"PLBA\x01\0\0\0\0")]
+        Garbage.answers = [(200, nothing)]
         wait_until(lambda: [n for n in status(other)["nodes"] if n["address"] == wrong][0]["points_in_memory"] == "given", 20)
     proxy.shutdown()
     assert finds(other, name)

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 use store_cassandra::NodeId;
 
 use crate::{
-    head_wire::{MAX_POINTS, read_answer, write_request},
+    head_wire::{read_answer, write_request},
     members::{Member, Members},
 };
 
@@ -207,20 +207,22 @@ impl HeadAsker {
         node: &Member,
         requests: &[HeadRequest],
     ) -> Result<(Vec<Head>, Vec<Box<dyn Any + Send>>), AskError> {
-        let asked = tokio::time::timeout(self.patience, self.ask(&node.address, requests));
+        let asked = tokio::time::timeout(self.patience, self.ask(node, requests));
         asked.await.unwrap_or_else(|_| Err(AskError::Silent(format!("no answer within {:?}", self.patience))))
     }
 
     /// Asks one node; where an answer is too large, for fewer metrics at once.
     async fn ask(
         &self,
-        address: &str,
+        node: &Member,
         requests: &[HeadRequest],
     ) -> Result<(Vec<Head>, Vec<Box<dyn Any + Send>>), AskError> {
+        let id = node.node.to_string();
+        // The budget of memory for answers bounds what all parts have together.
         let (mut heads, mut held, mut points) = (Vec::with_capacity(requests.len()), Vec::new(), 0);
         let mut parts = vec![requests];
         while let Some(part) = parts.pop() {
-            let answer = match self.transport.ask(address, write_request(part)).await {
+            let answer = match self.transport.ask(&node.address, write_request(part)).await {
                 Err(AskError::TooMany) if part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
@@ -230,16 +232,14 @@ impl HeadAsker {
             };
             let (bytes, metrics) = (answer.bytes, part.len());
             let read = if bytes.len() < LARGE {
-                read_answer(&bytes, metrics)
+                read_answer(&bytes, &id, metrics)
             } else {
-                let read = tokio::task::spawn_blocking(move || read_answer(&bytes, metrics)).await;
+                let id = id.clone();
+                let read = tokio::task::spawn_blocking(move || read_answer(&bytes, &id, metrics)).await;
                 read.map_err(|_| AskError::Invalid("it could not be read".to_owned()))?
             };
             let read = read.map_err(|error| AskError::Invalid(error.to_string()))?;
             points += read.iter().flatten().map(|run| run.values.len()).sum::<usize>();
-            if points > MAX_POINTS {
-                return Err(AskError::TooMany);
-            }
             heads.extend(read);
             held.push(answer.held);
         }
@@ -331,7 +331,7 @@ mod tests {
     use crate::{
         change_log::ChangeLog,
         connection::Connection,
-        head_wire::{VERSION, read_request, write_answer},
+        head_wire::{MAX_POINTS, VERSION, read_request, write_answer},
         members::tests::row,
         write_clock::WriteClock,
     };
@@ -339,6 +339,8 @@ mod tests {
     /// Answers as many metrics as it may at once, each with its own place in the request as its value.
     struct Fake {
         at_once: usize,
+        /// Values of each metric.
+        values: usize,
         asked: Mutex<Vec<(String, usize)>>,
         failure: Mutex<Option<AskError>>,
     }
@@ -350,16 +352,20 @@ mod tests {
             let head = |request: &HeadRequest| {
                 vec![HeadRun {
                     is_coarse: false,
-                    resolution: 60,
+                    resolution: 1,
                     first_slot: 1,
-                    values: vec![request.span.start as f64],
+                    values: vec![request.span.start as f64; self.values],
                 }]
             };
             let heads: Vec<Head> = metrics.iter().map(head).collect();
             let answer = match self.failure.lock().clone().filter(|_| address == "host2:8080") {
                 Some(error) => Err(error),
                 None if metrics.len() > self.at_once => Err(AskError::TooMany),
-                None => Ok(AnswerBytes { bytes: write_answer(VERSION, &heads).unwrap(), held: Box::new(()) }),
+                None => {
+                    let number = address["host".len()..].split(':').next().unwrap().parse().unwrap();
+                    let node = NodeId::of_number(number).to_string();
+                    Ok(AnswerBytes { bytes: write_answer(VERSION, &node, &heads).unwrap(), held: Box::new(()) })
+                }
             };
             Box::pin(std::future::ready(answer))
         }
@@ -372,7 +378,12 @@ mod tests {
         let connection = Arc::new(Connection::new(WriteClock::open(Host::system().disk, data.path()), log));
         let members = Arc::new(Members::new(clock.clone(), connection, "1".to_owned()));
         members.saw(nodes.iter().map(|&node| row(node, 1_000_000)).collect());
-        let fake = Arc::new(Fake { at_once, asked: Mutex::default(), failure: Mutex::default() });
+        let fake = Arc::new(Fake {
+            at_once,
+            values: 400_000 / at_once.max(1),
+            asked: Mutex::default(),
+            failure: Mutex::default(),
+        });
         (HeadAsker::new(clock, members.clone(), fake.clone(), Duration::from_secs(10)), fake, members, data)
     }
 
@@ -383,12 +394,14 @@ mod tests {
     #[tokio::test]
     async fn a_node_with_too_many_points_is_asked_for_fewer_metrics_at_once() {
         let (asker, fake, ..) = asker(&[2], 3);
-        let answer = asker.heads(requests(10)).await;
+        let answer = asker.heads(requests(20)).await;
+        // More in all than one answer may have.
         assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 0));
+        assert!(asker.asked().points > MAX_POINTS as u64);
         let values: Vec<f64> = answer.of_peers[0].iter().map(|head| head[0].values[0]).collect();
-        assert_eq!(values, (0..10).map(f64::from).collect::<Vec<_>>());
+        assert_eq!(values, (0..20).map(f64::from).collect::<Vec<_>>());
         let asked: Vec<usize> = fake.asked.lock().iter().map(|(_, metrics)| *metrics).collect();
-        assert_eq!(asked, [10, 5, 2, 3, 5, 2, 3]);
+        assert_eq!(asked, [20, 10, 5, 2, 3, 5, 2, 3, 10, 5, 2, 3, 5, 2, 3]);
         // Where even one metric has too many, the node is missing, and is asked the next time.
         let (asker, fake, ..) = self::asker(&[2], 0);
         for _ in 0..2 {

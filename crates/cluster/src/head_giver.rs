@@ -8,7 +8,10 @@ use std::sync::{
 use ingest::Ingest;
 use tokio::sync::Semaphore;
 
-use crate::head_wire::{MAX_POINTS, WireError, read_request, write_answer};
+use crate::{
+    head_wire::{MAX_POINTS, WireError, read_request, write_answer},
+    members::Members,
+};
 
 /// Answers that are made at once, 16 MiB each at most. Further requests wait; the bound of time is the node's that asks.
 const AT_ONCE: usize = 8;
@@ -43,6 +46,7 @@ pub struct Given {
 /// Gives points in memory.
 pub struct HeadGiver {
     ingest: Arc<Ingest>,
+    members: Arc<Members>,
     turns: Semaphore,
     answers: AtomicU64,
     points: AtomicU64,
@@ -51,11 +55,11 @@ pub struct HeadGiver {
 }
 
 impl HeadGiver {
-    /// Of this node's points.
-    pub fn new(ingest: Arc<Ingest>) -> HeadGiver {
+    /// Of this node's points, in its name.
+    pub(crate) fn new(ingest: Arc<Ingest>, members: Arc<Members>) -> HeadGiver {
         let zero = AtomicU64::default;
         let turns = Semaphore::new(AT_ONCE);
-        HeadGiver { ingest, turns, answers: zero(), points: zero(), refused: zero(), invalid: zero() }
+        HeadGiver { ingest, members, turns, answers: zero(), points: zero(), refused: zero(), invalid: zero() }
     }
 
     /// The answer to a request of a node that has the secret.
@@ -76,12 +80,14 @@ impl HeadGiver {
     async fn made(&self, request: impl AsRef<[u8]> + Send + 'static) -> Result<(Vec<u8>, usize), GiveError> {
         let _turn = self.turns.acquire().await.expect("it is never closed");
         let ingest = self.ingest.clone();
+        // Without an id it is in no table of nodes, and an address that leads here is meant for another.
+        let node = self.members.own().map_or_else(String::new, |node| node.to_string());
         // It waits for the memtable's lock.
         let made = tokio::task::spawn_blocking(move || {
             let request = read_request(request.as_ref())?;
             let heads = ingest.heads(&request.metrics, MAX_POINTS).map_err(|_| GiveError::TooMany)?;
             let points = heads.iter().flatten().map(|run| run.values.len()).sum();
-            Ok((write_answer(request.version, &heads).ok_or(GiveError::TooMany)?, points))
+            Ok((write_answer(request.version, &node, &heads).ok_or(GiveError::TooMany)?, points))
         });
         made.await.unwrap_or(Err(GiveError::Broken))
     }

@@ -3,12 +3,12 @@
 //! ```text
 //! request:  "PLBQ" version:u8 count:u32, then for each metric
 //!           length:u32 from:i64 until:i64 name_length:u16 name …
-//! answer:   "PLBA" version:u8 count:u32, then for each metric
+//! answer:   "PLBA" version:u8 node_length:u8 node … count:u32, then for each metric
 //!           length:u32 runs:u16, and each run: stage:u8 (0 the first, 1 a coarse one) resolution:u32 slot:u32 values:u32, values:f64 …
 //! probe:    a request without metrics
 //! ```
 //!
-//! All numbers are little-endian. A version adds to the end of records, whose length includes what is added; a reader skips what
+//! All numbers are little-endian. `node` is the id of the node that answers, as in the table `nodes`: an address may lead to another one. A version adds to the end of records, whose length includes what is added; a reader skips what
 //! it does not know. So versions that differ by one understand each other, and a node answers in the version that it was asked in, or
 //! in its own if that is older.
 
@@ -41,6 +41,9 @@ pub enum WireError {
         /// What they say.
         given: u8,
     },
+    /// They are the answer of another node than the one that was asked.
+    #[error("another node answers at its address; cassandra.peer_address of each node must lead to that node alone")]
+    OtherNode,
     /// They end early, have too much, or are something else.
     #[error("not a message of a node: {0}")]
     Damaged(&'static str),
@@ -97,14 +100,18 @@ pub fn read_request(bytes: &[u8]) -> Result<Request, WireError> {
 }
 
 /// Writes the answer to a request of a version; `None` where it is longer than an answer may be.
-pub fn write_answer(version: u8, heads: &[Head]) -> Option<Vec<u8>> {
+pub fn write_answer(version: u8, node: &str, heads: &[Head]) -> Option<Vec<u8>> {
     let of_head = |head: &Head| 6 + head.iter().map(|run| 13 + 8 * run.values.len()).sum::<usize>();
-    let bytes = 9 + heads.iter().map(of_head).sum::<usize>();
+    let node_length = u8::try_from(node.len()).ok()?;
+    let bytes = 10 + node.len() + heads.iter().map(of_head).sum::<usize>();
     if bytes > MAX_ANSWER_BYTES || heads.iter().any(|head| head.len() > usize::from(u16::MAX)) {
         return None;
     }
     let mut out = Vec::with_capacity(bytes);
-    begin(ANSWER, version, heads.len(), &mut out);
+    out.extend_from_slice(&ANSWER);
+    out.extend_from_slice(&[version, node_length]);
+    out.extend_from_slice(node.as_bytes());
+    out.extend_from_slice(&(heads.len() as u32).to_le_bytes());
     for head in heads {
         out.extend_from_slice(&(of_head(head) as u32 - 4).to_le_bytes());
         out.extend_from_slice(&(head.len() as u16).to_le_bytes());
@@ -119,13 +126,18 @@ pub fn write_answer(version: u8, heads: &[Head]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Reads the answer to a request of so many metrics.
+/// Reads the answer of a node to a request of so many metrics.
 ///
 /// # Errors
-/// The bytes are something else.
-pub fn read_answer(bytes: &[u8], metrics: usize) -> Result<Vec<Head>, WireError> {
+/// The bytes are something else, or of another node.
+pub fn read_answer(bytes: &[u8], node: &str, metrics: usize) -> Result<Vec<Head>, WireError> {
     let mut from = Bytes(bytes);
-    let (_, count) = from.begin(ANSWER)?;
+    from.version(ANSWER)?;
+    let [node_length] = from.take()?;
+    if from.bytes(usize::from(node_length))? != node.as_bytes() {
+        return Err(WireError::OtherNode);
+    }
+    let count = from.u32()? as usize;
     if count != metrics {
         return Err(WireError::Damaged("not as many metrics as were asked for"));
     }
@@ -143,6 +155,11 @@ pub fn read_answer(bytes: &[u8], metrics: usize) -> Result<Vec<Head>, WireError>
             let [resolution, first_slot, count] = [record.u32()?, record.u32()?, record.u32()?];
             if resolution == 0 {
                 return Err(WireError::Damaged("a slot of no length"));
+            }
+            // The times of points are of 32 bits.
+            let last = (u64::from(first_slot) + u64::from(count.saturating_sub(1))).checked_mul(u64::from(resolution));
+            if last.is_none_or(|last| u64::from(u32::MAX) < last) {
+                return Err(WireError::Damaged("a slot behind all times"));
             }
             let values = record.bytes((count as usize).checked_mul(8).ok_or(WireError::Damaged("it is too long"))?)?;
             let value = |bytes: &[u8]| f64::from_le_bytes(bytes.try_into().expect("chunks of eight"));
@@ -170,6 +187,10 @@ struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
     fn begin(&mut self, magic: [u8; 4]) -> Result<(u8, usize), WireError> {
+        Ok((self.version(magic)?, self.u32()? as usize))
+    }
+
+    fn version(&mut self, magic: [u8; 4]) -> Result<u8, WireError> {
         if self.take::<4>()? != magic {
             return Err(WireError::Damaged("it begins otherwise"));
         }
@@ -177,7 +198,7 @@ impl<'a> Bytes<'a> {
         if version == 0 || version.abs_diff(VERSION) > 1 {
             return Err(WireError::Version { given: version });
         }
-        Ok((version, self.u32()? as usize))
+        Ok(version)
     }
 
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], WireError> {
@@ -213,6 +234,8 @@ impl<'a> Bytes<'a> {
 mod tests {
     use super::*;
 
+    const NODE: &str = "n1";
+
     fn requests() -> Vec<HeadRequest> {
         let request = |name: &str, span| HeadRequest { name: name.to_owned(), span };
         vec![request("a.b", 0..3600), request("ä;dc=x", -60..i64::MAX), request("", 5..5)]
@@ -228,16 +251,16 @@ mod tests {
     fn messages_read_back_as_written() {
         let request = read_request(&write_request(&requests())).unwrap();
         assert_eq!(request, Request { version: VERSION, metrics: requests() });
-        assert_eq!(read_answer(&write_answer(VERSION, &heads()).unwrap(), 3).unwrap(), heads());
+        assert_eq!(read_answer(&write_answer(VERSION, NODE, &heads()).unwrap(), NODE, 3).unwrap(), heads());
         assert_eq!(read_request(&write_request(&[])).unwrap().metrics, []);
         let bytes =
-            write_answer(VERSION, &[vec![HeadRun { values: vec![f64::NAN], ..heads()[0][0].clone() }]]).unwrap();
-        assert!(read_answer(&bytes, 1).unwrap()[0][0].values[0].is_nan());
+            write_answer(VERSION, NODE, &[vec![HeadRun { values: vec![f64::NAN], ..heads()[0][0].clone() }]]).unwrap();
+        assert!(read_answer(&bytes, NODE, 1).unwrap()[0][0].values[0].is_nan());
     }
 
-    /// A message of the next version: each record has four bytes more.
-    fn of_next_version(bytes: &[u8]) -> Vec<u8> {
-        let (mut next, mut rest) = (bytes[..9].to_vec(), &bytes[9..]);
+    /// A message of the next version, whose records begin at a place: each has four bytes more.
+    fn of_next_version(bytes: &[u8], begin: usize) -> Vec<u8> {
+        let (mut next, mut rest) = (bytes[..begin].to_vec(), &bytes[begin..]);
         next[4] = VERSION + 1;
         while let Some((length, more)) = rest.split_first_chunk::<4>() {
             let length = u32::from_le_bytes(*length);
@@ -251,9 +274,12 @@ mod tests {
 
     #[test]
     fn the_next_version_is_understood_and_answered_in_this_one() {
-        let request = read_request(&of_next_version(&write_request(&requests()))).unwrap();
+        let request = read_request(&of_next_version(&write_request(&requests()), 9)).unwrap();
         assert_eq!(request, Request { version: VERSION, metrics: requests() });
-        assert_eq!(read_answer(&of_next_version(&write_answer(VERSION, &heads()).unwrap()), 3).unwrap(), heads());
+        assert_eq!(
+            read_answer(&of_next_version(&write_answer(VERSION, NODE, &heads()).unwrap(), 12), NODE, 3).unwrap(),
+            heads()
+        );
         let mut distant = write_request(&requests());
         distant[4] = VERSION + 2;
         assert_eq!(read_request(&distant), Err(WireError::Version { given: VERSION + 2 }));
@@ -261,22 +287,22 @@ mod tests {
 
     #[test]
     fn damaged_messages_are_errors_and_reserve_little() {
-        let (request, answer) = (write_request(&requests()), write_answer(VERSION, &heads()).unwrap());
+        let (request, answer) = (write_request(&requests()), write_answer(VERSION, NODE, &heads()).unwrap());
         for end in 0..request.len() {
             read_request(&request[..end]).unwrap_err();
         }
         for end in 0..answer.len() {
-            read_answer(&answer[..end], 3).unwrap_err();
+            read_answer(&answer[..end], NODE, 3).unwrap_err();
         }
         read_request(&[&request[..], b"x"].concat()).unwrap_err();
-        read_answer(&[&answer[..], b"x"].concat(), 3).unwrap_err();
-        assert_eq!(read_answer(&answer, 2), Err(WireError::Damaged("not as many metrics as were asked for")));
-        read_answer(b"<html><body>502 Bad Gateway</body></html>", 3).unwrap_err();
+        read_answer(&[&answer[..], b"x"].concat(), NODE, 3).unwrap_err();
+        assert_eq!(read_answer(&answer, NODE, 2), Err(WireError::Damaged("not as many metrics as were asked for")));
+        read_answer(b"<html><body>502 Bad Gateway</body></html>", NODE, 3).unwrap_err();
         // Each byte changed: an error, or other values, and never more than the bytes have.
         for place in 0..answer.len() {
             let mut changed = answer.clone();
             changed[place] ^= 0xff;
-            if let Ok(heads) = read_answer(&changed, 3) {
+            if let Ok(heads) = read_answer(&changed, NODE, 3) {
                 assert!(heads.iter().flatten().map(|run| run.values.len()).sum::<usize>() <= answer.len() / 8);
             }
         }
@@ -285,9 +311,26 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_of_another_node_or_of_no_time_is_an_error() {
+        let answer = write_answer(VERSION, "n2", &heads()).unwrap();
+        assert_eq!(read_answer(&answer, NODE, 3), Err(WireError::OtherNode));
+        for (resolution, first_slot, is_time) in [
+            (u32::MAX, u32::MAX, false),
+            (60, u32::MAX, false),
+            (60, u32::MAX / 60, false),
+            (60, u32::MAX / 60 - 1, true),
+            (1, u32::MAX - 1, true),
+        ] {
+            let run = HeadRun { is_coarse: false, resolution, first_slot, values: vec![1.0, 2.0] };
+            let answer = write_answer(VERSION, NODE, &[vec![run]]).unwrap();
+            assert_eq!(read_answer(&answer, NODE, 1).is_ok(), is_time, "{resolution} {first_slot}");
+        }
+    }
+
+    #[test]
     fn an_answer_has_a_largest_size() {
         let run = |values| HeadRun { is_coarse: false, resolution: 1, first_slot: 0, values: vec![1.0; values] };
-        assert!(write_answer(VERSION, &[vec![run(1_000_000)]]).is_some());
-        assert!(write_answer(VERSION, &[vec![run(MAX_ANSWER_BYTES / 8)]]).is_none());
+        assert!(write_answer(VERSION, NODE, &[vec![run(1_000_000)]]).is_some());
+        assert!(write_answer(VERSION, NODE, &[vec![run(MAX_ANSWER_BYTES / 8)]]).is_none());
     }
 }

@@ -100,6 +100,11 @@ impl Members {
         members
     }
 
+    /// This node's id, once it has one.
+    pub(crate) fn own(&self) -> Option<NodeId> {
+        self.connection.node()
+    }
+
     /// Whether others than this node were seen.
     pub(crate) fn has_others(&self) -> bool {
         let own = self.connection.node();

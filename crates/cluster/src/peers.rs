@@ -63,7 +63,7 @@ impl Peers {
     pub fn begin_heads(&self, ingest: &Arc<Ingest>, transport: Arc<dyn HeadTransport>, patience: Duration) -> Heads {
         let heads = self.heads.get_or_init(|| Heads {
             asker: HeadAsker::new(self.clock.clone(), self.members.clone(), transport, patience),
-            giver: Arc::new(HeadGiver::new(ingest.clone())),
+            giver: Arc::new(HeadGiver::new(ingest.clone(), self.members.clone())),
         });
         ingest.set_peers(heads.asker.clone());
         heads.clone()

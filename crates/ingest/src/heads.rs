@@ -125,7 +125,7 @@ pub(crate) fn add_head(head: &Head, retention: &Retention, points: &mut PendingP
                 Some(0) => _ = points.push(slot, value),
                 _ if run.is_coarse => break,
                 _ => {
-                    if let Some(slot) = finest.slot(i64::from(slot) * i64::from(run.resolution)) {
+                    if let Some(slot) = finest.slot(i64::from(slot).saturating_mul(i64::from(run.resolution))) {
                         points.push(slot, value);
                     }
                 }
@@ -190,5 +190,6 @@ mod tests {
         assert_eq!(points(&vec![run(true, 60, 2)], "600*60s"), [(0, 120, 1.0), (0, 240, 3.0)]);
         // Garbage of slots beyond all times ends.
         assert_eq!(points(&vec![run(false, 60, Slot::MAX)], "600*60s").len(), 1);
+        assert_eq!(points(&vec![run(false, u32::MAX, Slot::MAX)], "600*60s"), []);
     }
 }
