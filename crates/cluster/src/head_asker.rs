@@ -1,14 +1,15 @@
 //! Asks other nodes for the points that are in their memory: all at once, each within a bound of time.
 //!
 //! A node that fails is marked, and no query waits for it again until it has answered a probe. Its points are missing from answers
-//! meanwhile, which name it.
+//! meanwhile, which name it. A node whose answer began to arrive and is not whole in time is named in that answer alone: the
+//! time may be this node's own, which reads the answer. A probe decides whether it is marked.
 
 use std::{
     any::Any,
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{
         Arc, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -18,13 +19,14 @@ use host::{Clock, MinuteLog};
 use ingest::{AskedHeads, Head, HeadRequest, HeadSource, PeerHeads};
 use parking_lot::Mutex;
 use store_cassandra::NodeId;
+use tokio::sync::Notify;
 
 use crate::{
     head_wire::{read_answer, write_request},
     members::{Member, Members},
 };
 
-/// Interval between two probes of a node that failed.
+/// Interval between two probes of a node that failed; the first one comes at once.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
 /// Answers above so many bytes are read on a thread of their own.
@@ -36,6 +38,9 @@ pub enum AskError {
     /// It cannot be reached, or did not answer in time.
     #[error("it does not answer: {0}")]
     Silent(String),
+    /// Its answer began to arrive, and was not whole in time.
+    #[error("its answer is not whole within {0:?}")]
+    Slow(Duration),
     /// It has another secret.
     #[error("it refuses this node's secret; peers.secret_file must be the same for all nodes")]
     Refused,
@@ -63,8 +68,14 @@ pub struct AnswerBytes {
 
 /// How requests travel.
 pub trait HeadTransport: Send + Sync + 'static {
-    /// Sends a request to a node and returns its answer. The caller bounds the time.
-    fn ask<'a>(&'a self, address: &'a str, request: Vec<u8>) -> BoxFuture<'a, Result<AnswerBytes, AskError>>;
+    /// Sends a request to a node and returns its answer. The caller bounds the time. `began` is set as soon as the node has begun to
+    /// answer.
+    fn ask<'a>(
+        &'a self,
+        address: &'a str,
+        request: Vec<u8>,
+        began: &'a AtomicBool,
+    ) -> BoxFuture<'a, Result<AnswerBytes, AskError>>;
 }
 
 /// Requests to other nodes since the start.
@@ -74,6 +85,8 @@ pub struct Asked {
     pub answered: u64,
     /// Those without an answer in time.
     pub silent: u64,
+    /// Those whose answer began in time, and was not whole in time.
+    pub slow: u64,
     /// Those that were refused for their secret.
     pub refused: u64,
     /// Those to nodes that know no such request.
@@ -94,6 +107,7 @@ pub struct Asked {
 struct Counters {
     answered: AtomicU64,
     silent: AtomicU64,
+    slow: AtomicU64,
     refused: AtomicU64,
     unsupported: AtomicU64,
     invalid: AtomicU64,
@@ -112,35 +126,42 @@ pub struct HeadAsker {
     patience: Duration,
     /// Nodes that failed, and why.
     marks: Mutex<HashMap<NodeId, AskError>>,
+    /// Nodes to probe next that are not marked.
+    slow: Mutex<HashSet<NodeId>>,
     counters: Counters,
     failures: MinuteLog,
-    /// For probes, which end with this.
-    this: Weak<HeadAsker>,
+    /// Wakes the task that probes.
+    failed: Arc<Notify>,
 }
 
 impl HeadAsker {
+    /// Also begins to probe, until it is dropped.
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
         members: Arc<Members>,
         transport: Arc<dyn HeadTransport>,
         patience: Duration,
     ) -> Arc<HeadAsker> {
-        Arc::new_cyclic(|this| HeadAsker {
+        let failed = Arc::<Notify>::default();
+        let asker = Arc::new(HeadAsker {
             clock,
             members,
             transport,
             patience,
             marks: Mutex::default(),
+            slow: Mutex::default(),
             counters: Counters::default(),
             failures: MinuteLog::new(),
-            this: this.clone(),
-        })
+            failed: failed.clone(),
+        });
+        tokio::spawn(probe(Arc::downgrade(&asker), failed));
+        asker
     }
 
     /// Why a node is not asked now; `None` where it is.
     pub fn problem(&self, node: &Member) -> Option<String> {
         if node.address.is_empty() {
-            return Some("it has no HTTP listener".to_owned());
+            return Some("it has no HTTP listener, or its address in the table `nodes` is not HOST:PORT".to_owned());
         }
         if !node.is_alive() {
             return Some("it does not report that it is alive".to_owned());
@@ -150,11 +171,12 @@ impl HeadAsker {
 
     /// The requests since the start.
     pub fn asked(&self) -> Asked {
-        let Counters { answered, silent, refused, unsupported, invalid, no_memory, skipped, points, micros } =
+        let Counters { answered, silent, slow, refused, unsupported, invalid, no_memory, skipped, points, micros } =
             &self.counters;
         Asked {
             answered: answered.load(Relaxed),
             silent: silent.load(Relaxed),
+            slow: slow.load(Relaxed),
             refused: refused.load(Relaxed),
             unsupported: unsupported.load(Relaxed),
             invalid: invalid.load(Relaxed),
@@ -190,6 +212,7 @@ impl HeadAsker {
             match heads {
                 Ok((heads, held)) => {
                     self.counters.answered.fetch_add(1, Relaxed);
+                    self.members.heard(node.node);
                     answer.of_peers.push(heads);
                     answer.held.extend(held);
                 }
@@ -207,8 +230,12 @@ impl HeadAsker {
         node: &Member,
         requests: &[HeadRequest],
     ) -> Result<(Vec<Head>, Vec<Box<dyn Any + Send>>), AskError> {
-        let asked = tokio::time::timeout(self.patience, self.ask(node, requests));
-        asked.await.unwrap_or_else(|_| Err(AskError::Silent(format!("no answer within {:?}", self.patience))))
+        let began = AtomicBool::new(false);
+        let asked = tokio::time::timeout(self.patience, self.ask(node, requests, &began)).await;
+        asked.unwrap_or_else(|_| {
+            let silent = || AskError::Silent(format!("no answer within {:?}", self.patience));
+            Err(if began.load(Relaxed) { AskError::Slow(self.patience) } else { silent() })
+        })
     }
 
     /// Asks one node; where an answer is too large, for fewer metrics at once.
@@ -216,13 +243,14 @@ impl HeadAsker {
         &self,
         node: &Member,
         requests: &[HeadRequest],
+        began: &AtomicBool,
     ) -> Result<(Vec<Head>, Vec<Box<dyn Any + Send>>), AskError> {
         let id = node.node.to_string();
         // The budget of memory for answers bounds what all parts have together.
         let (mut heads, mut held, mut points) = (Vec::with_capacity(requests.len()), Vec::new(), 0);
         let mut parts = vec![requests];
         while let Some(part) = parts.pop() {
-            let answer = match self.transport.ask(&node.address, write_request(part)).await {
+            let answer = match self.transport.ask(&node.address, write_request(part), began).await {
                 Err(AskError::TooMany) if part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
@@ -247,10 +275,11 @@ impl HeadAsker {
         Ok((heads, held))
     }
 
-    /// Counts a failure and marks the node. The first one begins to probe it.
+    /// Counts a failure and marks the node, where it is the node's. It is probed at once.
     fn failed(&self, node: &Member, error: AskError) {
         let counter = match &error {
             AskError::Silent(_) => &self.counters.silent,
+            AskError::Slow(_) => &self.counters.slow,
             AskError::Refused => &self.counters.refused,
             AskError::Unsupported(_) => &self.counters.unsupported,
             AskError::Invalid(_) | AskError::TooMany => &self.counters.invalid,
@@ -261,10 +290,19 @@ impl HeadAsker {
         if matches!(error, AskError::TooMany | AskError::NoMemory) {
             return self.log(node, &error);
         }
+        if matches!(error, AskError::Slow(_)) {
+            self.slow.lock().insert(node.node);
+            self.log(node, &error);
+        } else {
+            self.mark(node, error);
+        }
+        self.failed.notify_one();
+    }
+
+    fn mark(&self, node: &Member, error: AskError) {
         let before = self.marks.lock().insert(node.node, error.clone());
         if before.is_none() {
             self.log(node, &error);
-            tokio::spawn(probe(self.this.clone(), node.node));
         }
     }
 
@@ -275,34 +313,43 @@ impl HeadAsker {
         }
     }
 
-    /// Probes a node once. Returns whether the mark is gone.
-    async fn probed(&self, node: NodeId) -> bool {
-        let member = self.members.all().into_iter().find(|member| member.node == node);
-        let Some(member) = member.filter(|member| !member.address.is_empty()) else {
-            self.marks.lock().remove(&node);
-            return true;
+    /// Probes those nodes whose answer says more than the table `nodes` and earlier answers.
+    async fn probe_all(&self) {
+        let nodes = self.members.all();
+        self.marks.lock().retain(|marked, _| nodes.iter().any(|node| node.node == *marked && !node.address.is_empty()));
+        let slow = std::mem::take(&mut *self.slow.lock());
+        let is_due = |node: &Member| {
+            node.is_doubtful() || slow.contains(&node.node) || self.marks.lock().contains_key(&node.node)
         };
-        match self.within_patience(&member, &[]).await {
+        let others = nodes.iter().filter(|node| !node.is_self && !node.address.is_empty());
+        join_all(others.filter(|node| is_due(node)).map(|node| self.probed(node))).await;
+    }
+
+    /// Probes a node once. Returns whether it answered; then it is not marked any more.
+    async fn probed(&self, node: &Member) -> bool {
+        match self.within_patience(node, &[]).await {
             Ok(_) => {
-                self.marks.lock().remove(&node);
-                tracing::info!(peer = shown(&member), "a node gives its points in memory again");
+                self.members.heard(node.node);
+                if self.marks.lock().remove(&node.node).is_some() {
+                    tracing::info!(peer = shown(node), "a node gives its points in memory again");
+                }
                 true
             }
             Err(error) => {
-                self.marks.lock().insert(node, error);
+                self.mark(node, error);
                 false
             }
         }
     }
 }
 
-/// Probes a node until it answers or is gone.
-async fn probe(asker: Weak<HeadAsker>, node: NodeId) {
+/// Probes nodes every [`PROBE_EVERY`], and when a query has met one that failed.
+async fn probe(asker: Weak<HeadAsker>, failed: Arc<Notify>) {
     loop {
-        tokio::time::sleep(PROBE_EVERY).await;
+        let _ = tokio::time::timeout(PROBE_EVERY, failed.notified()).await;
         match asker.upgrade() {
-            Some(asker) if !asker.probed(node).await => {}
-            _ => return,
+            Some(asker) => asker.probe_all().await,
+            None => return,
         }
     }
 }
@@ -346,7 +393,12 @@ mod tests {
     }
 
     impl HeadTransport for Fake {
-        fn ask<'a>(&'a self, address: &'a str, request: Vec<u8>) -> BoxFuture<'a, Result<AnswerBytes, AskError>> {
+        fn ask<'a>(
+            &'a self,
+            address: &'a str,
+            request: Vec<u8>,
+            began: &'a AtomicBool,
+        ) -> BoxFuture<'a, Result<AnswerBytes, AskError>> {
             let metrics = read_request(&request).unwrap().metrics;
             self.asked.lock().push((address.to_owned(), metrics.len()));
             let head = |request: &HeadRequest| {
@@ -359,19 +411,32 @@ mod tests {
             };
             let heads: Vec<Head> = metrics.iter().map(head).collect();
             let answer = match self.failure.lock().clone().filter(|_| address == "host2:8080") {
+                // A long answer to a question, and a short one to a probe.
+                Some(AskError::Slow(_)) if !metrics.is_empty() => {
+                    began.store(true, Relaxed);
+                    return Box::pin(std::future::pending());
+                }
+                Some(AskError::Slow(_)) => answered(address, &heads),
                 Some(error) => Err(error),
                 None if metrics.len() > self.at_once => Err(AskError::TooMany),
-                None => {
-                    let number = address["host".len()..].split(':').next().unwrap().parse().unwrap();
-                    let node = NodeId::of_number(number).to_string();
-                    Ok(AnswerBytes { bytes: write_answer(VERSION, &node, &heads).unwrap(), held: Box::new(()) })
-                }
+                None => answered(address, &heads),
             };
             Box::pin(std::future::ready(answer))
         }
     }
 
-    fn asker(nodes: &[u128], at_once: usize) -> (Arc<HeadAsker>, Arc<Fake>, Arc<Members>, tempfile::TempDir) {
+    /// The answer of the node at `hostN:8080`.
+    fn answered(address: &str, heads: &[Head]) -> Result<AnswerBytes, AskError> {
+        let number = address["host".len()..].split(':').next().unwrap().parse().unwrap();
+        let node = NodeId::of_number(number).to_string();
+        Ok(AnswerBytes { bytes: write_answer(VERSION, &node, heads).unwrap(), held: Box::new(()) })
+    }
+
+    fn asker_for(
+        nodes: &[u128],
+        at_once: usize,
+        patience: Duration,
+    ) -> (Arc<HeadAsker>, Arc<Fake>, Arc<Members>, tempfile::TempDir) {
         let data = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(1_000));
         let log = Arc::new(ChangeLog::new(clock.clone()));
@@ -384,7 +449,11 @@ mod tests {
             asked: Mutex::default(),
             failure: Mutex::default(),
         });
-        (HeadAsker::new(clock, members.clone(), fake.clone(), Duration::from_secs(10)), fake, members, data)
+        (HeadAsker::new(clock, members.clone(), fake.clone(), patience), fake, members, data)
+    }
+
+    fn asker(nodes: &[u128], at_once: usize) -> (Arc<HeadAsker>, Arc<Fake>, Arc<Members>, tempfile::TempDir) {
+        asker_for(nodes, at_once, Duration::from_secs(10))
     }
 
     fn requests(count: i64) -> Vec<HeadRequest> {
@@ -432,9 +501,9 @@ mod tests {
             }
             let node = asker.missing().remove(0);
             assert_eq!((node.address.as_str(), asker.missing().len()), ("host2:8080", 1));
-            assert!(!asker.probed(node.node).await);
+            assert!(!asker.probed(&node).await);
             *fake.failure.lock() = None;
-            assert!(asker.probed(node.node).await && asker.missing().is_empty());
+            assert!(asker.probed(&node).await && asker.missing().is_empty());
             assert_eq!(asker.heads(requests(2)).await.of_peers.len(), 2);
         }
         let asked = asker.asked();
@@ -455,5 +524,32 @@ mod tests {
         assert_eq!((answer.of_peers.len(), fake.asked.lock().len()), (0, 0));
         assert_eq!((answer.missing[0].as_str(), answer.missing.len()), ("host2:8080", 2));
         assert!(asker.has_peers());
+        // It answers a probe: it is cut off from Cassandra alone.
+        asker.probe_all().await;
+        let answer = asker.heads(requests(1)).await;
+        assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 1));
+        assert_eq!(answer.missing, [NodeId::of_number(3).to_string()]);
+    }
+
+    #[tokio::test]
+    async fn a_node_whose_answer_arrives_too_slowly_is_named_in_that_answer_alone() {
+        let (asker, fake, ..) = asker_for(&[2, 3], 100, Duration::from_millis(50));
+        for turn in 1..4 {
+            *fake.failure.lock() = Some(AskError::Slow(Duration::ZERO));
+            let answer = asker.heads(requests(2)).await;
+            assert_eq!((answer.of_peers.len(), answer.missing), (1, vec!["host2:8080".to_owned()]));
+            assert_eq!((asker.missing().len(), asker.asked().slow, asker.asked().silent), (0, turn, 0));
+            // The next query asks it, whether or not a probe was there before.
+            *fake.failure.lock() = None;
+            assert_eq!(asker.heads(requests(2)).await.of_peers.len(), 2);
+        }
+        // A probe that fails says that it is the node.
+        *fake.failure.lock() = Some(AskError::Slow(Duration::ZERO));
+        asker.heads(requests(2)).await;
+        *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
+        asker.probe_all().await;
+        assert_eq!(asker.missing().len(), 1);
+        assert_eq!(asker.heads(requests(2)).await.missing, ["host2:8080"]);
+        assert_eq!((asker.asked().silent, asker.asked().skipped), (0, 1));
     }
 }

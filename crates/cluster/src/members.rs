@@ -1,4 +1,7 @@
 //! The nodes that are alive: this one writes its row every few seconds, and reads those of all.
+//!
+//! How long a node is silent counts over reads of the table that succeeded. While this node cannot read it, those that it knew stay, with
+//! the silence that they had. An answer over HTTP ends a silence as a heartbeat does: a node may be cut off from Cassandra alone.
 
 use std::{
     collections::HashMap,
@@ -19,12 +22,21 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// A node whose heartbeat is older than this counts as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(15);
 
+/// The time between two reads that counts as silence, at most: reads that fail between them say nothing of other nodes.
+const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
+
+/// Characters of a version that are kept.
+const VERSION_SHOWN: usize = 100;
+
+/// Bytes of an address, at most: the longest name of a host, and its port.
+const MAX_ADDRESS: usize = 255;
+
 /// A node over the same tables.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// Its id, as in `data/writer`.
     pub node: NodeId,
-    /// Where its peers reach it over HTTP; empty where they cannot.
+    /// Where its peers reach it over HTTP, HOST:PORT; empty where they cannot.
     pub address: String,
     /// Of its program.
     pub version: String,
@@ -32,14 +44,21 @@ pub struct Member {
     pub started: i64,
     /// Time since its heartbeat.
     pub heartbeat_age: Duration,
+    /// Time without a heartbeat or an answer, as far as the table `nodes` could be read meanwhile.
+    pub silence: Duration,
     /// Whether it is this node.
     pub is_self: bool,
 }
 
 impl Member {
-    /// Whether its heartbeat is recent.
+    /// Whether it is not silent.
     pub fn is_alive(&self) -> bool {
-        self.heartbeat_age < SILENT_AFTER
+        self.silence < SILENT_AFTER
+    }
+
+    /// Whether it may be silent soon: an answer says more.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        COUNTED_BETWEEN_READS <= self.silence
     }
 }
 
@@ -47,6 +66,15 @@ struct Seen {
     row: NodeRow,
     /// When this heartbeat was first seen: by a stopwatch, since clocks of nodes differ.
     since: Instant,
+    /// See [`Member::silence`].
+    silence: Duration,
+}
+
+#[derive(Default)]
+struct Known {
+    nodes: HashMap<NodeId, Seen>,
+    /// The latest read that succeeded.
+    read: Option<Instant>,
 }
 
 /// The nodes as they were last read.
@@ -57,7 +85,7 @@ pub(crate) struct Members {
     started_ms: i64,
     /// Where peers reach this node.
     address: Mutex<String>,
-    seen: Mutex<HashMap<NodeId, Seen>>,
+    known: Mutex<Known>,
     failures: MinuteLog,
 }
 
@@ -70,7 +98,7 @@ impl Members {
             version,
             started_ms,
             address: Mutex::default(),
-            seen: Mutex::default(),
+            known: Mutex::default(),
             failures: MinuteLog::new(),
         }
     }
@@ -80,22 +108,20 @@ impl Members {
         *self.address.lock() = address;
     }
 
-    /// All nodes that were seen and have not expired, by id.
+    /// All nodes that were seen and are not gone, by id.
     pub(crate) fn all(&self) -> Vec<Member> {
         let now = self.clock.instant();
         let own = self.connection.node();
-        let seen = self.seen.lock();
-        let member = |Seen { row, since }: &Seen| Member {
+        let member = |Seen { row, since, silence }: &Seen| Member {
             node: row.node,
             address: row.address.clone(),
             version: row.version.clone(),
             started: row.started_ms / 1000,
             heartbeat_age: now.saturating_duration_since(*since),
+            silence: *silence,
             is_self: Some(row.node) == own,
         };
-        // Rows that expired are not read any more; while Cassandra is away none is.
-        let mut members: Vec<Member> =
-            seen.values().map(member).filter(|member| member.heartbeat_age < NODE_KEPT).collect();
+        let mut members: Vec<Member> = self.known.lock().nodes.values().map(member).collect();
         members.sort_by_key(|member| member.node);
         members
     }
@@ -108,7 +134,14 @@ impl Members {
     /// Whether others than this node were seen.
     pub(crate) fn has_others(&self) -> bool {
         let own = self.connection.node();
-        self.seen.lock().keys().any(|node| Some(*node) != own)
+        self.known.lock().nodes.keys().any(|node| Some(*node) != own)
+    }
+
+    /// Notes that a node answered.
+    pub(crate) fn heard(&self, node: NodeId) {
+        if let Some(seen) = self.known.lock().nodes.get_mut(&node) {
+            seen.silence = Duration::ZERO;
+        }
     }
 
     /// Writes and reads until dropped.
@@ -132,29 +165,66 @@ impl Members {
             started_ms: self.started_ms,
             heartbeat_ms: self.clock.since_epoch().as_millis() as i64,
         };
-        driver.announce(&row).await?;
+        let announced = driver.announce(&row).await;
+        // Other nodes may be there all the same.
         self.saw(driver.nodes().await?);
-        Ok(())
+        announced
     }
 
     pub(crate) fn saw(&self, rows: Vec<NodeRow>) {
         let now = self.clock.instant();
         let now_ms = self.clock.since_epoch().as_millis() as i64;
-        let mut seen = self.seen.lock();
-        let mut before = std::mem::take(&mut *seen);
-        for row in rows {
-            let since = match before.remove(&row.node) {
-                Some(known) if known.row.heartbeat_ms == row.heartbeat_ms => known.since,
-                Some(_) => now,
+        let known = &mut *self.known.lock();
+        let passed = known.read.replace(now).map_or(Duration::ZERO, |read| now.saturating_duration_since(read));
+        let passed = passed.min(COUNTED_BETWEEN_READS);
+        let mut before = std::mem::take(&mut known.nodes);
+        for mut row in rows {
+            tidy(&mut row);
+            let (since, silence) = match before.remove(&row.node) {
+                Some(Seen { row: known, since, silence }) if known.heartbeat_ms == row.heartbeat_ms => {
+                    (since, silence + passed)
+                }
+                Some(_) => (now, Duration::ZERO),
                 // Only at first: the clocks tell how old it is.
                 None => {
                     let age = u64::try_from(now_ms - row.heartbeat_ms).unwrap_or(0);
-                    now.checked_sub(Duration::from_millis(age).min(NODE_KEPT)).unwrap_or(now)
+                    let age = Duration::from_millis(age).min(NODE_KEPT);
+                    (now.checked_sub(age).unwrap_or(now), age)
                 }
             };
-            seen.insert(row.node, Seen { row, since });
+            known.nodes.insert(row.node, Seen { row, since, silence });
+        }
+        for (node, Seen { row, since, silence }) in before {
+            let silence = silence + passed;
+            // A row that cannot have expired was deleted by its node, which stopped. One that expired may be that of a node that is
+            // well and could not write it, as after an outage.
+            let may_have_expired = NODE_KEPT - COUNTED_BETWEEN_READS <= now.saturating_duration_since(since);
+            if may_have_expired && silence < NODE_KEPT {
+                known.nodes.insert(node, Seen { row, since, silence });
+            }
         }
     }
+}
+
+/// Makes what a row says fit for answers and logs: its writer may be any program with rights to the table.
+fn tidy(row: &mut NodeRow) {
+    if !is_address(&row.address) {
+        row.address.clear();
+    }
+    if VERSION_SHOWN < row.version.len() || !row.version.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()) {
+        row.version = "not valid".to_owned();
+    }
+}
+
+/// Whether a text is HOST:PORT in printable ASCII, without characters that separate items of a header or a list.
+pub(crate) fn is_address(text: &str) -> bool {
+    let Some((host, port)) = text.rsplit_once(':') else { return false };
+    let is_host =
+        !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_graphic() && !b",;\"/@?#\\<>".contains(&byte));
+    is_host
+        && text.len() <= MAX_ADDRESS
+        && port.bytes().all(|byte| byte.is_ascii_digit())
+        && port.parse().is_ok_and(|port: u16| 0 < port)
 }
 
 #[cfg(test)]
@@ -170,24 +240,108 @@ pub(crate) mod tests {
         NodeRow { node: NodeId::of_number(number), address, version, started_ms: 0, heartbeat_ms }
     }
 
-    #[test]
-    fn a_node_is_as_old_as_its_latest_heartbeat_whatever_its_clock_says() {
+    fn members(at: i64) -> (Members, Arc<ManualClock>, tempfile::TempDir) {
         let data = tempfile::tempdir().unwrap();
-        let clock = Arc::new(ManualClock::at(1_000));
+        let clock = Arc::new(ManualClock::at(at));
         let write_clock = WriteClock::open(Host::system().disk, data.path());
         let log = Arc::new(ChangeLog::new(clock.clone()));
         let connection = Arc::new(Connection::new(write_clock, log));
-        let members = Members::new(clock.clone(), connection, "1".to_owned());
-        let ages = |members: &Members| -> Vec<(u64, bool)> {
-            members.all().iter().map(|member| (member.heartbeat_age.as_secs(), member.is_alive())).collect()
-        };
-        // The clock of the second is an hour ahead; the third was silent for 20 s when this node started.
+        (Members::new(clock.clone(), connection, "1".to_owned()), clock, data)
+    }
+
+    fn ages(members: &Members) -> Vec<(u64, bool)> {
+        members.all().iter().map(|member| (member.heartbeat_age.as_secs(), member.is_alive())).collect()
+    }
+
+    #[test]
+    fn a_node_is_as_old_as_its_latest_heartbeat_whatever_its_clock_says() {
+        let (members, clock, _data) = members(1_000);
+        // The clock of the second is an hour ahead; the third was silent for 20 s when this node started, or its clock is behind.
         members.saw(vec![row(1, 1_000_000), row(2, 4_600_000), row(3, 980_000)]);
         assert_eq!(ages(&members), [(0, true), (0, true), (20, false)]);
-        clock.advance(Duration::from_secs(16));
-        members.saw(vec![row(1, 1_016_000), row(2, 4_600_000)]);
-        assert_eq!(ages(&members), [(0, true), (16, false)]);
-        clock.advance(Duration::from_secs(50));
-        assert_eq!(ages(&members), [(50, false)], "without Cassandra a node is forgotten as its row is");
+        for (age, is_alive) in [(5, true), (10, true), (15, false)] {
+            clock.advance(Duration::from_secs(5));
+            members.saw(vec![row(1, 1_000_000 + age), row(2, 4_600_000)]);
+            assert_eq!(ages(&members), [(0, true), (age as u64, is_alive)]);
+        }
+        // Nodes whose clocks are minutes behind are there from the first read on.
+        members.saw(vec![row(4, 500_000)]);
+        assert_eq!(ages(&members)[0], (60, false));
+        members.saw(vec![row(4, 501_000)]);
+        assert_eq!(ages(&members)[0], (0, true));
+    }
+
+    #[test]
+    fn while_the_table_cannot_be_read_nodes_stay_as_they_were() {
+        let (members, clock, _data) = members(1_000);
+        members.saw(vec![row(1, 1_000_000), row(2, 1_000_000), row(3, 1_000_000)]);
+        clock.advance(Duration::from_secs(300));
+        assert_eq!(ages(&members), [(300, true); 3]);
+        // The rows expired during the outage. The nodes write them again, each within 5 s of its own.
+        members.saw(vec![row(1, 1_300_000)]);
+        assert_eq!(ages(&members), [(0, true), (300, true), (300, true)]);
+        clock.advance(Duration::from_secs(5));
+        members.saw(vec![row(1, 1_305_000), row(2, 1_304_000)]);
+        assert_eq!(ages(&members), [(0, true), (0, true), (305, false)]);
+        // What does not come back is gone a minute later.
+        for turn in 1..10 {
+            clock.advance(Duration::from_secs(5));
+            members.saw(vec![row(1, 1_305_000 + turn), row(2, 1_304_000 + turn)]);
+            assert_eq!(ages(&members).len(), if turn < 9 { 3 } else { 2 }, "{turn}");
+        }
+    }
+
+    #[test]
+    fn a_killed_node_is_known_for_a_minute_a_stopped_one_no_longer_and_one_that_answers_stays() {
+        let (members, clock, _data) = members(1_000);
+        members.saw(vec![row(1, 1_000_000), row(2, 1_000_000), row(3, 1_000_000), row(4, 1_000_000)]);
+        for seconds in (5..=120).step_by(5) {
+            clock.advance(Duration::from_secs(5));
+            let mut rows = vec![row(1, 1_000_000 + seconds)];
+            // The second one is killed, the third one stops, the fourth one cannot reach Cassandra any more.
+            if seconds < 60 {
+                rows.extend([row(2, 1_000_000), row(4, 1_000_000)]);
+            }
+            members.heard(NodeId::of_number(4));
+            members.saw(rows);
+            let known: Vec<NodeId> = members.all().iter().map(|member| member.node).collect();
+            let expected: &[u128] = if seconds < 60 { &[1, 2, 4] } else { &[1, 4] };
+            assert_eq!(known, expected.iter().copied().map(NodeId::of_number).collect::<Vec<_>>(), "{seconds}");
+            assert!(members.all().last().unwrap().is_alive());
+        }
+    }
+
+    #[test]
+    fn rows_of_any_content_are_nodes_with_an_address_or_without_one() {
+        for (address, is_valid) in [
+            ("host:80", true),
+            ("10.0.0.1:65535", true),
+            ("[fe80::1%eth0]:80", true),
+            ("under_score.example:1", true),
+            ("evil\r\nSet-Cookie: a=b", false),
+            ("evil\r\n:80", false),
+            ("two words:80", false),
+            ("a,b:80", false),
+            ("m\u{fc}nchen:80", false),
+            ("hostonly", false),
+            (":80", false),
+            ("host:", false),
+            ("host:0", false),
+            ("host:+80", false),
+            ("host:99999", false),
+            ("", false),
+            (&format!("{}:80", "a".repeat(252)), true),
+            (&format!("{}:80", "a".repeat(253)), false),
+        ] {
+            assert_eq!(is_address(address), is_valid, "{address:?}");
+        }
+        let (members, ..) = members(1_000);
+        members.saw(vec![NodeRow {
+            address: "evil\r\nX: y".to_owned(),
+            version: "v".repeat(1000),
+            ..row(2, 1_000_000)
+        }]);
+        let [node] = &members.all()[..] else { panic!("one node") };
+        assert_eq!((node.address.as_str(), node.version.as_str()), ("", "not valid"));
     }
 }

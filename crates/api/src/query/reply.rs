@@ -10,6 +10,9 @@ use crate::http::{Body, Response, short};
 /// Names the nodes whose points in memory are not in an answer. Only where there are some.
 const MISSING_PEERS: HeaderName = HeaderName::from_static("x-plumbago-missing-peers");
 
+/// Nodes that the header names, at most: proxies limit headers.
+const NAMED: usize = 20;
+
 /// The answer to a query, with its cost for metrics.
 pub(crate) struct Reply {
     /// The answer.
@@ -21,11 +24,19 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// Names nodes whose points in memory are not in the answer.
+    /// Names nodes whose points in memory are not in the answer: the first ones, and how many there are besides.
     pub fn name_missing(&mut self, peers: &[String]) {
-        if let Some(peers) = (!peers.is_empty()).then(|| HeaderValue::try_from(peers.join(", ")).ok()).flatten() {
-            self.response.headers_mut().insert(MISSING_PEERS, peers);
+        if peers.is_empty() {
+            return;
         }
+        let mut named = peers[..peers.len().min(NAMED)].join(", ");
+        if NAMED < peers.len() {
+            named.push_str(&format!(", and {} more", peers.len() - NAMED));
+        }
+        // An answer that lacks points says so, whatever its nodes are called.
+        let visible: String = named.chars().map(|c| if c == ' ' || c.is_ascii_graphic() { c } else { '?' }).collect();
+        let value = HeaderValue::try_from(visible).expect("visible ASCII is a value of a header");
+        self.response.headers_mut().insert(MISSING_PEERS, value);
     }
 
     /// A short JSON answer.
@@ -42,5 +53,25 @@ impl Reply {
 impl From<Response> for Reply {
     fn from(response: Response) -> Reply {
         Reply { response, series: 0, points: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(peers: &[&str]) -> Option<String> {
+        let mut reply = Reply::json(StatusCode::OK, "{}");
+        reply.name_missing(&peers.iter().map(|&peer| peer.to_owned()).collect::<Vec<_>>());
+        Some(reply.response.headers().get(MISSING_PEERS)?.to_str().unwrap().to_owned())
+    }
+
+    #[test]
+    fn an_answer_that_lacks_points_says_so_whatever_its_nodes_are_called_and_however_many_they_are() {
+        assert_eq!(named(&[]), None);
+        assert_eq!(named(&["n1:80", "n2:80"]).unwrap(), "n1:80, n2:80");
+        assert_eq!(named(&["evil\r\nX: y", "\u{fc}:80"]).unwrap(), "evil??X: y, ?:80");
+        assert_eq!(named(&["n"; 20]).unwrap(), ["n"; 20].join(", "));
+        assert_eq!(named(&["n"; 2000]).unwrap(), ["n"; 20].join(", ") + ", and 1980 more");
     }
 }

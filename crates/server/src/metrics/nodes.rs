@@ -57,6 +57,7 @@ fn head_families(heads: &Heads) -> Vec<MetricFamily> {
     let requests = vec![
         ("answered", asked.answered as f64),
         ("silent", asked.silent as f64),
+        ("slow", asked.slow as f64),
         ("refused", asked.refused as f64),
         ("unsupported", asked.unsupported as f64),
         ("invalid", asked.invalid as f64),

@@ -1,6 +1,13 @@
 //! Requests to other nodes over HTTP/1.1: connections are kept, and answers share a budget of memory.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use cluster::{AnswerBytes, AskError, HeadTransport, MAX_ANSWER_BYTES};
 use futures::future::BoxFuture;
@@ -26,6 +33,9 @@ const IDLE: usize = 8;
 /// KiB of answers in memory at once, those of all queries together.
 const ANSWERS_KIB: usize = 64 << 10;
 
+/// Bytes of an answer that take none of it: a probe waits for no other answer.
+const FREE: usize = 4 << 10;
+
 /// How long an answer waits for memory: less than its query waits for the node, which is not at fault.
 const MEMORY_WAIT: Duration = Duration::from_millis(200);
 
@@ -49,9 +59,10 @@ impl PeerClient {
         PeerClient { secret, idle: Mutex::default(), memory: Arc::new(Semaphore::new(ANSWERS_KIB)) }
     }
 
-    async fn exchange(&self, address: &str, request: Vec<u8>) -> Result<AnswerBytes, AskError> {
+    async fn exchange(&self, address: &str, request: Vec<u8>, began: &AtomicBool) -> Result<AnswerBytes, AskError> {
         let body = Bytes::from(request);
         let (connection, response) = self.sent(address, body).await?;
+        began.store(true, Relaxed);
         let answer = self.answer(response).await?;
         self.keep(address, connection);
         Ok(answer)
@@ -89,7 +100,8 @@ impl PeerClient {
         let Some(length) = length.filter(|&length| length <= MAX_ANSWER_BYTES) else {
             return Err(AskError::Invalid(format!("status {status}, a body of unknown length or of more than 16 MiB")));
         };
-        let kib = u32::try_from(length.div_ceil(1024)).unwrap_or(u32::MAX);
+        let taken = if length <= FREE { 0 } else { length.div_ceil(1024) };
+        let kib = u32::try_from(taken).unwrap_or(u32::MAX);
         let Ok(held) = tokio::time::timeout(MEMORY_WAIT, self.memory.clone().acquire_many_owned(kib)).await else {
             return Err(AskError::NoMemory);
         };
@@ -135,8 +147,13 @@ impl PeerClient {
 }
 
 impl HeadTransport for PeerClient {
-    fn ask<'a>(&'a self, address: &'a str, request: Vec<u8>) -> BoxFuture<'a, Result<AnswerBytes, AskError>> {
-        Box::pin(self.exchange(address, request))
+    fn ask<'a>(
+        &'a self,
+        address: &'a str,
+        request: Vec<u8>,
+        began: &'a AtomicBool,
+    ) -> BoxFuture<'a, Result<AnswerBytes, AskError>> {
+        Box::pin(self.exchange(address, request, began))
     }
 }
 
@@ -196,7 +213,7 @@ mod tests {
         ]);
         let client = client();
         for expected in ["one", "two", "three"] {
-            let answered = client.ask(&address, b"request".to_vec()).await.unwrap();
+            let answered = client.ask(&address, b"request".to_vec(), &AtomicBool::new(false)).await.unwrap();
             assert_eq!(answered.bytes, expected.as_bytes());
         }
         let asked = asked.join().unwrap();
@@ -209,7 +226,7 @@ mod tests {
     async fn answers_that_are_not_points_say_what_they_are() {
         let check = async |given: String, expected: &str| {
             let (address, _) = fake(vec![given]);
-            let error = client().ask(&address, Vec::new()).await.err().expect("an error");
+            let error = client().ask(&address, Vec::new(), &AtomicBool::new(false)).await.err().expect("an error");
             assert!(format!("{error:?}").starts_with(expected), "{error:?}");
         };
         check(answer("403 Forbidden", "", "no"), "Refused").await;
@@ -226,11 +243,42 @@ mod tests {
     async fn an_answer_waits_for_memory_and_not_long() {
         let client = client();
         let all = client.memory.clone().acquire_many_owned(ANSWERS_KIB as u32).await.unwrap();
+        let long = "one".repeat(FREE);
+        let (address, _) = fake(vec![answer("200 OK", "", &long)]);
+        let began = AtomicBool::new(false);
+        assert!(matches!(client.ask(&address, Vec::new(), &began).await, Err(AskError::NoMemory)));
+        // The answer to a probe does not wait.
         let (address, _) = fake(vec![answer("200 OK", "", "one")]);
-        assert!(matches!(client.ask(&address, Vec::new()).await, Err(AskError::NoMemory)));
+        assert_eq!(client.ask(&address, Vec::new(), &began).await.unwrap().bytes, b"one");
         drop(all);
-        let (address, _) = fake(vec![answer("200 OK", "", "one")]);
-        assert_eq!(client.ask(&address, Vec::new()).await.unwrap().bytes, b"one");
+        let (address, _) = fake(vec![answer("200 OK", "", &long)]);
+        assert_eq!(client.ask(&address, Vec::new(), &began).await.unwrap().bytes, long.as_bytes());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_ends_late_has_begun() {
+        let client = client();
+        let began = AtomicBool::new(false);
+        // Nothing more comes, and the connection stays.
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 4096];
+            let _ = stream.read(&mut request).unwrap();
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf").unwrap();
+            stream
+        });
+        let whole = async {
+            let ask = client.ask(&address, Vec::new(), &began);
+            tokio::pin!(ask);
+            while !began.load(Relaxed) {
+                let step = tokio::time::timeout(Duration::from_millis(10), &mut ask).await;
+                assert!(step.is_err(), "it ended");
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), whole).await.expect("its head came");
+        drop(server.join().unwrap());
     }
 
     #[tokio::test]
@@ -238,10 +286,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let client = client();
-        let asked = tokio::time::timeout(Duration::from_millis(50), client.ask(&address, Vec::new())).await;
-        assert!(asked.is_err());
+        let began = AtomicBool::new(false);
+        let asked = tokio::time::timeout(Duration::from_millis(50), client.ask(&address, Vec::new(), &began)).await;
+        assert!(asked.is_err() && !began.load(Relaxed));
         assert!(client.idle.lock().is_empty());
         drop(listener);
-        assert!(matches!(client.ask(&address, Vec::new()).await, Err(AskError::Silent(_))));
+        assert!(matches!(client.ask(&address, Vec::new(), &began).await, Err(AskError::Silent(_))));
     }
 }

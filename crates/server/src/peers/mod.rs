@@ -93,6 +93,7 @@ pub fn heads_status(peers: &Peers) -> Value {
         "asked": {
             "answered": asked.answered,
             "silent": asked.silent,
+            "slow": asked.slow,
             "refused": asked.refused,
             "unsupported": asked.unsupported,
             "invalid": asked.invalid,
