@@ -2,6 +2,7 @@
 
 import http.server
 import signal
+import socket
 import threading
 import time
 
@@ -233,14 +234,14 @@ def test_another_secret_is_refused_counted_and_said(make_server, cassandra, tmp_
     # Nor does anyone else get points, whatever the method or the body.
     url = one.url("/peers/heads")
     for headers in [{}, {"X-Plumbago-Secret": ""}, {"X-Plumbago-Secret": SECRET[:-1]}, {"Authorization": f"Bearer {SECRET}"}]:
-        assert requests.post(url, data=b"PLBQ\x01\0\0\0\0", headers=headers, timeout=10).status_code == 403
+        assert requests.post(url, data=b"PLBQ\x01\0\0\0\0\0", headers=headers, timeout=10).status_code == 403
     assert requests.get(url, timeout=10).status_code == 405
     right = {"X-Plumbago-Secret": SECRET}
-    answer = requests.post(url, data=b"PLBQ\x01\0\0\0\0", headers=right, timeout=10)
+    answer = requests.post(url, data=b"PLBQ\x01\0\0\0\0\0", headers=right, timeout=10)
     empty = nothing_of(status(one), address(one))
     assert (answer.status_code, answer.content) == (200, empty)
-    assert requests.post(url, data=b"PLBQ\x02\0\0\0\0", headers=right, timeout=10).content == empty
-    assert requests.post(url, data=b"PLBQ\x07\0\0\0\0", headers=right, timeout=10).status_code == 501
+    assert requests.post(url, data=b"PLBQ\x02\0\0\0\0\0", headers=right, timeout=10).content == empty
+    assert requests.post(url, data=b"PLBQ\x07\0\0\0\0\0", headers=right, timeout=10).status_code == 501
     assert requests.post(url, data=b"garbage", headers=right, timeout=10).status_code == 400
     # A secret is replaced one node after the other: the first line is shown, each is accepted.
     (tmp_path / "secret").write_text(f"{SECRET}\nanother-secret-of-these-tests\n")
@@ -249,6 +250,61 @@ def test_another_secret_is_refused_counted_and_said(make_server, cassandra, tmp_
     eventually(lambda: missing(render(other, name, **{"from": now - 600})), [], 30)
     one.send([(name, now + 1, 2.0)])
     assert values(render(other, name, **{"from": now - 600})) == {now: 1.0, now + 1: 2.0}
+
+
+def test_a_node_that_starts_is_asked_from_its_first_point_on(make_server, cassandra, tmp_path):
+    over = over_with(make_server, cassandra, tmp_path)
+    one, other = over.server(), over.server()
+    meet(one, other)
+    now = aligned_now()
+    name = "second.starting.m"
+    one.send([(name, now - 100, 0.0)])
+    until(other, name, True)
+    expected = {now - 100: 0.0}
+    for turn in range(3):
+        one.stop()
+        eventually(lambda: len(status(other)["nodes"]), 1, 15)
+        one.start()
+        one.send([(name, now - 50 + turn, 1.0)])
+        expected[now - 50 + turn] = 1.0
+        answer = render(other, name, **{"from": now - 600})
+        assert values(answer) == expected and missing(answer) == []
+        flush(one)
+    # And one that was never there.
+    third = over.server()
+    until(third, name, True)
+    third.send([(name, now, 9.0)])
+    for server in [one, other]:
+        answer = render(server, name, **{"from": now - 600})
+        assert values(answer) == expected | {now: 9.0} and missing(answer) == []
+
+
+def test_requests_are_read_when_they_have_a_turn_and_have_a_largest_size(make_server, cassandra, tmp_path):
+    over = over_with(make_server, cassandra, tmp_path)
+    server = over.server()
+    follow(server)
+    url, right = server.url("/peers/heads"), {"X-Plumbago-Secret": SECRET}
+    nothing = b"PLBQ\x01\0\0\0\0\0"
+    answer = requests.post(url, data=nothing + bytes(7 << 20), headers=right, timeout=30)
+    assert answer.status_code == 400 and "6291456" in answer.text, answer.text
+    assert requests.post(url, data=nothing, headers=right, timeout=10).status_code == 200
+
+    def begun():
+        """A request whose body does not end."""
+        begun = socket.create_connection(("127.0.0.1", server.ports["http"]))
+        head = f"POST /peers/heads HTTP/1.1\r\nHost: x\r\nX-Plumbago-Secret: {SECRET}\r\nContent-Length: 1000\r\n\r\n"
+        begun.sendall(head.encode() + b"PLBQ")
+        return begun
+
+    # As many as have a turn at once: the next one waits for one of them.
+    began = time.monotonic()
+    held = [begun() for _ in range(8)]
+    time.sleep(1)
+    assert requests.post(url, data=nothing, headers=right, timeout=60).status_code == 200
+    assert time.monotonic() - began > 5
+    for one in held:
+        one.close()
+    assert requests.post(url, data=nothing, headers=right, timeout=10).status_code == 200
 
 
 def test_without_a_secret_no_points_in_memory_are_asked_for_or_given(make_server, cassandra):
@@ -264,7 +320,7 @@ def test_without_a_secret_no_points_in_memory_are_asked_for_or_given(make_server
     for server in [one, other]:
         assert server.logs().count("peers.secret_file is not set") == 1
         assert status(server)["peers"] is None
-        assert requests.post(server.url("/peers/heads"), data=b"PLBQ\x01\0\0\0\0", timeout=10).status_code == 403
+        assert requests.post(server.url("/peers/heads"), data=b"PLBQ\x01\0\0\0\0\0", timeout=10).status_code == 403
     flush(one)
     assert values(render(other, name, **{"from": now - 600})) == {now: 1.0}
 

@@ -22,7 +22,7 @@ use store_cassandra::NodeId;
 use tokio::sync::Notify;
 
 use crate::{
-    head_wire::{read_answer, write_request},
+    head_wire::{read_answer, split_request, write_request},
     members::{Member, Members},
 };
 
@@ -238,7 +238,7 @@ impl HeadAsker {
         })
     }
 
-    /// Asks one node; where an answer is too large, for fewer metrics at once.
+    /// Asks one node; where a request or an answer would be too large, for fewer metrics at once. Without metrics it is a probe.
     async fn ask(
         &self,
         node: &Member,
@@ -248,9 +248,17 @@ impl HeadAsker {
         let id = node.node.to_string();
         // The budget of memory for answers bounds what all parts have together.
         let (mut heads, mut held, mut points) = (Vec::with_capacity(requests.len()), Vec::new(), 0);
-        let mut parts = vec![requests];
+        let own = self.members.own().map_or_else(String::new, |own| own.to_string());
+        let (first, mut rest) = split_request(requests);
+        let mut parts = vec![first];
+        while !rest.is_empty() {
+            let (part, more) = split_request(rest);
+            parts.push(part);
+            rest = more;
+        }
+        parts.reverse();
         while let Some(part) = parts.pop() {
-            let answer = match self.transport.ask(&node.address, write_request(part), began).await {
+            let answer = match self.transport.ask(&node.address, write_request(&own, part), began).await {
                 Err(AskError::TooMany) if part.len() > 1 => {
                     let (first, second) = part.split_at(part.len() / 2);
                     parts.extend([second, first]);
@@ -313,7 +321,15 @@ impl HeadAsker {
         }
     }
 
-    /// Probes those nodes whose answer says more than the table `nodes` and earlier answers.
+    /// Shows this node to all others, which look it up in the table `nodes` before they answer: its row must be there. A node that
+    /// does not answer finds it within a heartbeat.
+    pub(crate) async fn greet(&self) {
+        let nodes = self.members.all();
+        let others = nodes.iter().filter(|node| !node.is_self && !node.address.is_empty());
+        join_all(others.map(|node| self.within_patience(node, &[]))).await;
+    }
+
+    /// Probes the nodes that are marked, were slow, or have no recent heartbeat.
     async fn probe_all(&self) {
         let nodes = self.members.all();
         self.marks.lock().retain(|marked, _| nodes.iter().any(|node| node.node == *marked && !node.address.is_empty()));

@@ -6,14 +6,14 @@ use std::sync::{
 };
 
 use ingest::Ingest;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::{
     head_wire::{MAX_POINTS, WireError, read_request, write_answer},
     members::Members,
 };
 
-/// Answers that are made at once, 16 MiB each at most. Further requests wait; the bound of time is the node's that asks.
+/// Requests that are read and answered at once, 6 MiB and 16 MiB each at most. Further requests wait; the bound of time is the node's that asks.
 const AT_ONCE: usize = 8;
 
 /// Why a request gets no points.
@@ -43,6 +43,11 @@ pub struct Given {
     pub invalid: u64,
 }
 
+/// A turn to read a request and answer it.
+pub struct Turn<'a> {
+    _permit: SemaphorePermit<'a>,
+}
+
 /// Gives points in memory.
 pub struct HeadGiver {
     ingest: Arc<Ingest>,
@@ -62,23 +67,34 @@ impl HeadGiver {
         HeadGiver { ingest, members, turns, answers: zero(), points: zero(), refused: zero(), invalid: zero() }
     }
 
-    /// The answer to a request of a node that has the secret.
+    /// Waits for a turn. Before a request is read: those that wait have no memory.
+    pub async fn turn(&self) -> Turn<'_> {
+        Turn { _permit: self.turns.acquire().await.expect("it is never closed") }
+    }
+
+    /// The answer to a request of a node that has the secret. A node that is not known is looked up before it has its answer: from then on
+    /// it is asked, too.
     ///
     /// # Errors
     /// The request is not one, or too large.
-    pub async fn give(&self, request: impl AsRef<[u8]> + Send + 'static) -> Result<Vec<u8>, GiveError> {
-        let given = self.made(request).await;
+    pub async fn give(&self, turn: Turn<'_>, request: impl AsRef<[u8]> + Send + 'static) -> Result<Vec<u8>, GiveError> {
+        let given = self.made(turn, request).await;
         match &given {
             Ok(_) => self.answers.fetch_add(1, Relaxed),
             Err(_) => self.invalid.fetch_add(1, Relaxed),
         };
-        let (answer, points) = given?;
+        let (answer, points, node) = given?;
+        self.members.look_for(&node).await;
         self.points.fetch_add(points as u64, Relaxed);
         Ok(answer)
     }
 
-    async fn made(&self, request: impl AsRef<[u8]> + Send + 'static) -> Result<(Vec<u8>, usize), GiveError> {
-        let _turn = self.turns.acquire().await.expect("it is never closed");
+    /// The answer, its points, and the node that asks.
+    async fn made(
+        &self,
+        _turn: Turn<'_>,
+        request: impl AsRef<[u8]> + Send + 'static,
+    ) -> Result<(Vec<u8>, usize, String), GiveError> {
         let ingest = self.ingest.clone();
         // Without an id it is in no table of nodes, and an address that leads here is meant for another.
         let node = self.members.own().map_or_else(String::new, |node| node.to_string());
@@ -87,7 +103,8 @@ impl HeadGiver {
             let request = read_request(request.as_ref())?;
             let heads = ingest.heads(&request.metrics, MAX_POINTS).map_err(|_| GiveError::TooMany)?;
             let points = heads.iter().flatten().map(|run| run.values.len()).sum();
-            Ok((write_answer(request.version, &node, &heads).ok_or(GiveError::TooMany)?, points))
+            let answer = write_answer(request.version, &node, &heads).ok_or(GiveError::TooMany)?;
+            Ok((answer, points, request.node))
         });
         made.await.unwrap_or(Err(GiveError::Broken))
     }

@@ -1,14 +1,15 @@
 //! The messages by which nodes give each other their points in memory: bytes to values and back.
 //!
 //! ```text
-//! request:  "PLBQ" version:u8 count:u32, then for each metric
+//! request:  "PLBQ" version:u8 node_length:u8 node … count:u32, then for each metric
 //!           length:u32 from:i64 until:i64 name_length:u16 name …
 //! answer:   "PLBA" version:u8 node_length:u8 node … count:u32, then for each metric
 //!           length:u32 runs:u16, and each run: stage:u8 (0 the first, 1 a coarse one) resolution:u32 slot:u32 values:u32, values:f64 …
 //! probe:    a request without metrics
 //! ```
 //!
-//! All numbers are little-endian. `node` is the id of the node that answers, as in the table `nodes`: an address may lead to another one. A version adds to the end of records, whose length includes what is added; a reader skips what
+//! All numbers are little-endian. `node` is the id of the node that asks or answers, as in the table `nodes`. Of the one that asks: it
+//! may be new, and then it is looked up there. Of the one that answers: an address may lead to another node. A version adds to the end of records, whose length includes what is added; a reader skips what
 //! it does not know. So versions that differ by one understand each other, and a node answers in the version that it was asked in, or
 //! in its own if that is older.
 
@@ -17,11 +18,11 @@ use ingest::{Head, HeadRequest, HeadRun};
 /// The version that this program writes.
 pub const VERSION: u8 = 1;
 
-/// Metrics of a request, at most: a part of a read has fewer.
-pub const MAX_METRICS: usize = 1 << 20;
+/// Metrics of a request, at most. A read of more asks in parts.
+pub const MAX_METRICS: usize = 1 << 16;
 
-/// Bytes of a request, at most.
-pub const MAX_REQUEST_BYTES: usize = 64 << 20;
+/// Bytes of a request, at most: 96 for each metric. One of the longest name fits.
+pub const MAX_REQUEST_BYTES: usize = 6 << 20;
 
 /// Points of an answer, at most.
 pub const MAX_POINTS: usize = 2_000_000;
@@ -54,15 +55,39 @@ pub enum WireError {
 pub struct Request {
     /// The version to answer in.
     pub version: u8,
+    /// The id of the node that asks; empty where it has none.
+    pub node: String,
     /// What is wanted.
     pub metrics: Vec<HeadRequest>,
 }
 
-/// Writes a request.
-pub fn write_request(metrics: &[HeadRequest]) -> Vec<u8> {
-    let names: usize = metrics.iter().map(|metric| metric.name.len() + 22).sum();
-    let mut out = Vec::with_capacity(9 + names);
-    begin(REQUEST, VERSION, metrics.len(), &mut out);
+/// As many of these as one request may have, and the others.
+pub fn split_request(metrics: &[HeadRequest]) -> (&[HeadRequest], &[HeadRequest]) {
+    // What is before the records is less than a record of the longest name.
+    let mut left = MAX_REQUEST_BYTES - bytes_of_metric(usize::from(u16::MAX));
+    let fits = |metric: &&HeadRequest| match left.checked_sub(bytes_of_metric(metric.name.len())) {
+        Some(less) => {
+            left = less;
+            true
+        }
+        None => false,
+    };
+    metrics.split_at(metrics.iter().take(MAX_METRICS).take_while(fits).count())
+}
+
+fn bytes_of_metric(name: usize) -> usize {
+    22 + name.min(usize::from(u16::MAX))
+}
+
+/// Writes a request of a node.
+pub fn write_request(node: &str, metrics: &[HeadRequest]) -> Vec<u8> {
+    let names: usize = metrics.iter().map(|metric| bytes_of_metric(metric.name.len())).sum();
+    let mut out = Vec::with_capacity(10 + node.len() + names);
+    out.extend_from_slice(&REQUEST);
+    let node = &node.as_bytes()[..node.len().min(usize::from(u8::MAX))];
+    out.extend_from_slice(&[VERSION, node.len() as u8]);
+    out.extend_from_slice(node);
+    out.extend_from_slice(&(metrics.len() as u32).to_le_bytes());
     for HeadRequest { name, span } in metrics {
         // Names are much shorter: 4 KiB at most.
         let name = &name.as_bytes()[..name.len().min(usize::from(u16::MAX))];
@@ -81,7 +106,11 @@ pub fn write_request(metrics: &[HeadRequest]) -> Vec<u8> {
 /// The bytes are something else.
 pub fn read_request(bytes: &[u8]) -> Result<Request, WireError> {
     let mut from = Bytes(bytes);
-    let (version, count) = from.begin(REQUEST)?;
+    let version = from.version(REQUEST)?;
+    let [node_length] = from.take()?;
+    let node = std::str::from_utf8(from.bytes(usize::from(node_length))?);
+    let node = node.map_err(|_| WireError::Damaged("the id of its node is not UTF-8"))?.to_owned();
+    let count = from.u32()? as usize;
     if count > MAX_METRICS {
         return Err(WireError::Damaged("too many metrics"));
     }
@@ -96,7 +125,7 @@ pub fn read_request(bytes: &[u8]) -> Result<Request, WireError> {
         metrics.push(HeadRequest { name, span });
     }
     from.end()?;
-    Ok(Request { version: version.min(VERSION), metrics })
+    Ok(Request { version: version.min(VERSION), node, metrics })
 }
 
 /// Writes the answer to a request of a version; `None` where it is longer than an answer may be.
@@ -176,20 +205,10 @@ pub fn read_answer(bytes: &[u8], node: &str, metrics: usize) -> Result<Vec<Head>
     Ok(heads)
 }
 
-fn begin(magic: [u8; 4], version: u8, count: usize, out: &mut Vec<u8>) {
-    out.extend_from_slice(&magic);
-    out.push(version);
-    out.extend_from_slice(&(count as u32).to_le_bytes());
-}
-
 /// What is left of a message.
 struct Bytes<'a>(&'a [u8]);
 
 impl<'a> Bytes<'a> {
-    fn begin(&mut self, magic: [u8; 4]) -> Result<(u8, usize), WireError> {
-        Ok((self.version(magic)?, self.u32()? as usize))
-    }
-
     fn version(&mut self, magic: [u8; 4]) -> Result<u8, WireError> {
         if self.take::<4>()? != magic {
             return Err(WireError::Damaged("it begins otherwise"));
@@ -249,10 +268,10 @@ mod tests {
 
     #[test]
     fn messages_read_back_as_written() {
-        let request = read_request(&write_request(&requests())).unwrap();
-        assert_eq!(request, Request { version: VERSION, metrics: requests() });
+        let request = read_request(&write_request(NODE, &requests())).unwrap();
+        assert_eq!(request, Request { version: VERSION, node: NODE.to_owned(), metrics: requests() });
         assert_eq!(read_answer(&write_answer(VERSION, NODE, &heads()).unwrap(), NODE, 3).unwrap(), heads());
-        assert_eq!(read_request(&write_request(&[])).unwrap().metrics, []);
+        assert_eq!(read_request(&write_request("", &[])).unwrap().metrics, []);
         let bytes =
             write_answer(VERSION, NODE, &[vec![HeadRun { values: vec![f64::NAN], ..heads()[0][0].clone() }]]).unwrap();
         assert!(read_answer(&bytes, NODE, 1).unwrap()[0][0].values[0].is_nan());
@@ -274,20 +293,20 @@ mod tests {
 
     #[test]
     fn the_next_version_is_understood_and_answered_in_this_one() {
-        let request = read_request(&of_next_version(&write_request(&requests()), 9)).unwrap();
-        assert_eq!(request, Request { version: VERSION, metrics: requests() });
+        let request = read_request(&of_next_version(&write_request(NODE, &requests()), 12)).unwrap();
+        assert_eq!(request, Request { version: VERSION, node: NODE.to_owned(), metrics: requests() });
         assert_eq!(
             read_answer(&of_next_version(&write_answer(VERSION, NODE, &heads()).unwrap(), 12), NODE, 3).unwrap(),
             heads()
         );
-        let mut distant = write_request(&requests());
+        let mut distant = write_request(NODE, &requests());
         distant[4] = VERSION + 2;
         assert_eq!(read_request(&distant), Err(WireError::Version { given: VERSION + 2 }));
     }
 
     #[test]
     fn damaged_messages_are_errors_and_reserve_little() {
-        let (request, answer) = (write_request(&requests()), write_answer(VERSION, NODE, &heads()).unwrap());
+        let (request, answer) = (write_request(NODE, &requests()), write_answer(VERSION, NODE, &heads()).unwrap());
         for end in 0..request.len() {
             read_request(&request[..end]).unwrap_err();
         }
@@ -306,7 +325,7 @@ mod tests {
                 assert!(heads.iter().flatten().map(|run| run.values.len()).sum::<usize>() <= answer.len() / 8);
             }
         }
-        let huge = [&REQUEST[..], &[VERSION], &u32::MAX.to_le_bytes()].concat();
+        let huge = [&REQUEST[..], &[VERSION, 0], &u32::MAX.to_le_bytes()].concat();
         assert_eq!(read_request(&huge), Err(WireError::Damaged("too many metrics")));
     }
 
@@ -324,6 +343,30 @@ mod tests {
             let run = HeadRun { is_coarse: false, resolution, first_slot, values: vec![1.0, 2.0] };
             let answer = write_answer(VERSION, NODE, &[vec![run]]).unwrap();
             assert_eq!(read_answer(&answer, NODE, 1).is_ok(), is_time, "{resolution} {first_slot}");
+        }
+    }
+
+    #[test]
+    fn a_request_has_a_largest_size_and_more_metrics_are_several_requests() {
+        for (count, name_length, expected) in [
+            (0, 0, vec![]),
+            (MAX_METRICS, 40, vec![MAX_METRICS]),
+            (MAX_METRICS + 1, 40, vec![MAX_METRICS, 1]),
+            (4000, 4096, vec![1511, 1511, 978]),
+            (100, 70_000, vec![94, 6]),
+        ] {
+            let name = "x".repeat(name_length);
+            let all: Vec<HeadRequest> = (0..count).map(|_| HeadRequest { name: name.clone(), span: 0..1 }).collect();
+            let (mut rest, mut parts) = (&all[..], Vec::new());
+            while !rest.is_empty() {
+                let (part, more) = split_request(rest);
+                let bytes = write_request(NODE, part);
+                assert!(bytes.len() <= MAX_REQUEST_BYTES);
+                assert_eq!(read_request(&bytes).unwrap().metrics.len(), part.len());
+                parts.push(part.len());
+                rest = more;
+            }
+            assert_eq!(parts, expected);
         }
     }
 

@@ -30,7 +30,7 @@ mod writer_file;
 
 pub use connection::Connection;
 pub use head_asker::{AnswerBytes, AskError, Asked, HeadAsker, HeadTransport};
-pub use head_giver::{GiveError, Given, HeadGiver};
+pub use head_giver::{GiveError, Given, HeadGiver, Turn};
 pub use head_wire::{MAX_ANSWER_BYTES, MAX_REQUEST_BYTES, WireError};
 pub use index_readiness::IndexReadiness;
 pub use members::Member;

@@ -17,7 +17,7 @@ use store_cassandra::{CassandraDriver, NODE_KEPT, NodeId, NodeRow};
 use crate::connection::Connection;
 
 /// Interval between two heartbeats.
-const HEARTBEAT: Duration = Duration::from_secs(5);
+pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// A node whose heartbeat is older than this counts as silent.
 const SILENT_AFTER: Duration = Duration::from_secs(15);
@@ -27,6 +27,9 @@ const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
 
 /// Characters of a version that are kept.
 const VERSION_SHOWN: usize = 100;
+
+/// Nodes that ask and are not in the table, and are remembered: further ones are not looked up for one heartbeat.
+const MAX_NOT_FOUND: usize = 16;
 
 /// Bytes of an address, at most: the longest name of a host, and its port.
 const MAX_ADDRESS: usize = 255;
@@ -84,9 +87,12 @@ pub(crate) struct Members {
     version: String,
     started_ms: i64,
     /// Where peers reach this node.
-    address: Mutex<String>,
+    address: Mutex<Option<String>>,
     known: Mutex<Known>,
     failures: MinuteLog,
+    /// Held while the table is read, so that an older read does not come after a newer one. Nodes that asked and were not there, and
+    /// when they were looked up.
+    reading: tokio::sync::Mutex<HashMap<String, Instant>>,
 }
 
 impl Members {
@@ -100,12 +106,18 @@ impl Members {
             address: Mutex::default(),
             known: Mutex::default(),
             failures: MinuteLog::new(),
+            reading: tokio::sync::Mutex::default(),
         }
     }
 
     /// Sets where peers reach this node: the listeners are bound after the data folder is opened.
     pub(crate) fn set_address(&self, address: String) {
-        *self.address.lock() = address;
+        *self.address.lock() = Some(address);
+    }
+
+    /// Whether it is known where other nodes reach this one.
+    pub(crate) fn has_address(&self) -> bool {
+        self.address.lock().is_some()
     }
 
     /// All nodes that were seen and are not gone, by id.
@@ -144,31 +156,58 @@ impl Members {
         }
     }
 
-    /// Writes and reads until dropped.
-    pub(crate) async fn meet(self: Arc<Members>) {
-        loop {
-            if let (Ok(driver), Some(node)) = (self.connection.driver(), self.connection.node())
-                && let Err(error) = self.meet_once(driver, node).await
-                && self.failures.is_due(self.clock.instant()).is_some()
-            {
-                tracing::warn!(%error, "cannot report to other nodes that this one is alive; retrying");
-            }
-            tokio::time::sleep(HEARTBEAT).await;
+    /// Writes this node's row and reads those of all. Returns whether it did.
+    pub(crate) async fn meet(&self) -> bool {
+        let (Ok(driver), Some(node)) = (self.connection.driver(), self.connection.node()) else { return false };
+        let met = self.meet_once(driver, node).await;
+        if let Err(error) = &met
+            && self.failures.is_due(self.clock.instant()).is_some()
+        {
+            tracing::warn!(%error, "cannot report to other nodes that this one is alive; retrying");
         }
+        met.is_ok()
     }
 
     async fn meet_once(&self, driver: &CassandraDriver, node: NodeId) -> Result<(), StoreError> {
         let row = NodeRow {
             node,
-            address: self.address.lock().clone(),
+            address: self.address.lock().clone().unwrap_or_default(),
             version: self.version.clone(),
             started_ms: self.started_ms,
             heartbeat_ms: self.clock.since_epoch().as_millis() as i64,
         };
         let announced = driver.announce(&row).await;
         // Other nodes may be there all the same.
+        let _reading = self.reading.lock().await;
         self.saw(driver.nodes().await?);
         announced
+    }
+
+    /// Reads the table for a node that asked, if it is not known.
+    pub(crate) async fn look_for(&self, node: &str) {
+        if node.is_empty() || self.knows(node) {
+            return;
+        }
+        let mut reading = self.reading.lock().await;
+        let now = self.clock.instant();
+        reading.retain(|_, looked| now.saturating_duration_since(*looked) < HEARTBEAT);
+        // It came with a read that was waited for, or is one whose row cannot be found; and those are bounded.
+        if self.knows(node) || reading.contains_key(node) || MAX_NOT_FOUND <= reading.len() {
+            return;
+        }
+        if let Ok(driver) = self.connection.driver() {
+            match driver.nodes().await {
+                Ok(rows) => self.saw(rows),
+                Err(error) => tracing::debug!(%error, "cannot look up a node that asks"),
+            }
+        }
+        if !self.knows(node) {
+            reading.insert(node.to_owned(), now);
+        }
+    }
+
+    fn knows(&self, node: &str) -> bool {
+        self.known.lock().nodes.keys().any(|known| known.to_string() == node)
     }
 
     pub(crate) fn saw(&self, rows: Vec<NodeRow>) {

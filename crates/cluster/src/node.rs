@@ -2,7 +2,7 @@
 
 use std::{
     path::PathBuf,
-    sync::{Arc, OnceLock},
+    sync::{Arc, OnceLock, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -132,7 +132,8 @@ impl Cluster {
         ));
         let members = Arc::new(Members::new(clock.clone(), connection.clone(), options.version.clone()));
         let (followed, heads) = (follower.followed.clone(), OnceLock::new());
-        let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed, heads });
+        let is_introduced = AtomicBool::new(false);
+        let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed, heads, is_introduced });
         let names = NameSync {
             clock,
             connection: connection.clone(),
@@ -214,14 +215,14 @@ impl Attached {
     /// The tasks that run along with ingestion: reports, names, the state of the connection, and its first success.
     pub fn tasks(self) -> Vec<Task> {
         let Attached { connection, connector, last_seen, names, follower, peers, ingest, reconcile_every, .. } = self;
-        let (members, log, writes_over) = (peers.members.clone(), peers.log.clone(), connection.clone());
+        let (log, writes_over) = (peers.log.clone(), connection.clone());
         let (seen_over, connector) = (connection.clone(), Arc::new(connector));
         vec![
             Task::new("last seen", move || last_seen.clone().report(seen_over.clone()).boxed()),
             Task::new("name sync", move || names.clone().follow(reconcile_every).boxed()),
             Task::new("names of other nodes", move || follower.clone().follow().boxed()),
             Task::new("names for other nodes", move || tell(log.clone(), writes_over.clone()).boxed()),
-            Task::new("heartbeat", move || members.clone().meet().boxed()),
+            Task::new("heartbeat", move || peers.clone().meet().boxed()),
             Task::new("connection watch", move || {
                 let (connection, ingest) = (connection.clone(), ingest.clone());
                 async move { connection.watch(&ingest).await }.boxed()

@@ -1,7 +1,10 @@
 //! The nodes over the same tables and what they tell each other, as the rest of the program sees it.
 
 use std::{
-    sync::{Arc, OnceLock, atomic::Ordering::Relaxed},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
@@ -13,8 +16,14 @@ use crate::{
     follower::Followed,
     head_asker::{HeadAsker, HeadTransport},
     head_giver::HeadGiver,
-    members::{Member, Members},
+    members::{HEARTBEAT, Member, Members},
 };
+
+/// Interval between two attempts to meet other nodes for the first time.
+const FIRST_MEETING: Duration = Duration::from_millis(500);
+
+/// How long a start waits until other nodes know this one.
+const INTRODUCTION: Duration = Duration::from_secs(2);
 
 /// Names that nodes tell each other, since the start.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -42,6 +51,8 @@ pub struct Peers {
     pub(crate) log: Arc<ChangeLog>,
     pub(crate) followed: Arc<Followed>,
     pub(crate) heads: OnceLock<Heads>,
+    /// Whether this node was shown to the others since its start.
+    pub(crate) is_introduced: AtomicBool,
 }
 
 /// Both directions of points in memory.
@@ -54,9 +65,33 @@ pub struct Heads {
 }
 
 impl Peers {
-    /// Sets where other nodes reach this one over HTTP: host and port.
-    pub fn set_address(&self, address: String) {
+    /// Sets where other nodes reach this one over HTTP, host and port, and tells them of it: those that answer ask this node from then
+    /// on. To await before this node accepts points. It waits 2 s at most; while Cassandra is away the first heartbeat does it.
+    pub async fn introduce(&self, address: String) {
         self.members.set_address(address);
+        if tokio::time::timeout(INTRODUCTION, self.meet_once()).await.is_err() {
+            tracing::warn!("other nodes may not know this one yet; they find it within a heartbeat");
+        }
+    }
+
+    /// Writes the heartbeat of this node and reads those of others, until dropped.
+    pub(crate) async fn meet(self: Arc<Peers>) {
+        loop {
+            let is_introduced = self.is_introduced.load(Relaxed);
+            self.meet_once().await;
+            tokio::time::sleep(if is_introduced { HEARTBEAT } else { FIRST_MEETING }).await;
+        }
+    }
+
+    /// The first time that it succeeds, and this node has its address, it is shown to the others.
+    async fn meet_once(&self) {
+        let has_address = self.members.has_address();
+        if self.members.meet().await && has_address && !self.is_introduced.load(Relaxed) {
+            if let Some(Heads { asker, .. }) = self.heads() {
+                asker.greet().await;
+            }
+            self.is_introduced.store(true, Relaxed);
+        }
     }
 
     /// From now on reads have the points in memory of other nodes, and wait `patience` for them at most. Once.

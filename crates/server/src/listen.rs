@@ -166,6 +166,11 @@ impl Listeners {
         Ok(bound)
     }
 
+    /// Lists the addresses for points before those of HTTP, which are the first `http` ones: they were bound before.
+    pub fn list_points_first(&mut self, http: usize) {
+        self.bound.rotate_left(http);
+    }
+
     /// Serves HTTP, over TLS where the listener has it.
     pub fn serve(&mut self, bound: HttpListener, identity: Option<&Arc<Identity>>, api: Arc<Api>) {
         let mut stopped = self.stop.subscribe();

@@ -190,18 +190,20 @@ async fn listen(
 ) -> anyhow::Result<Listeners> {
     let Listening { settings, node, budget, descriptors, tokens, certificate, doors, secrets, host } = listening;
     let mut listeners = Listeners::new(descriptors, settings);
-    listeners.receive(settings, &node.ingest, budget, metrics).await?;
-    listeners.receive_behind(settings, &doors, &node.ingest, budget, metrics).await?;
-    let identities = certificate.iter().chain(doors.iter().filter_map(|door| door.identity.as_ref()));
-    follow_certificates(identities.cloned().collect(), settings, node, metrics);
-    metrics.count_doors(doors);
+    // Other nodes know where to ask before there is a point to ask for.
     let http = listeners.bind_http(settings).await?;
     let mut peer_door = None;
     if let Some(peers) = &node.peers {
         peer_door = Some(Arc::new(peers::begin(settings, secrets, peers, &node.ingest, host.clock.clone())));
         let machine = process::machine_name(&*host.disk);
-        peers.set_address(peers::address(&settings.tables.peer_address, listeners.http(), &machine));
+        peers.introduce(peers::address(&settings.tables.peer_address, listeners.http(), &machine)).await;
     }
+    listeners.receive(settings, &node.ingest, budget, metrics).await?;
+    listeners.receive_behind(settings, &doors, &node.ingest, budget, metrics).await?;
+    listeners.list_points_first(http.len());
+    let identities = certificate.iter().chain(doors.iter().filter_map(|door| door.identity.as_ref()));
+    follow_certificates(identities.cloned().collect(), settings, node, metrics);
+    metrics.count_doors(doors);
     if http.is_empty() {
         return Ok(listeners);
     }

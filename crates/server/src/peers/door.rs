@@ -1,6 +1,6 @@
 //! The path at which other nodes ask for the points in memory.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use api::{ExtensionRequest, Response};
 use cluster::{GiveError, HeadGiver, MAX_REQUEST_BYTES};
@@ -8,6 +8,9 @@ use host::{Clock, MinuteLog};
 use hyper::{StatusCode, header::CONTENT_TYPE};
 
 use super::{request::SECRET, secret::PeerSecrets};
+
+/// How long the body of a request may take. The node that asks does not wait for as long.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 /// Answers other nodes.
 pub struct PeerDoor {
@@ -43,11 +46,14 @@ impl PeerDoor {
                 "the secret in x-plumbago-secret is not that of this node's peers.secret_file",
             );
         }
-        let body = match request.body.read(MAX_REQUEST_BYTES, "the program").await {
-            Ok(body) => body,
-            Err(error) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+        let turn = giver.turn().await;
+        let read = request.body.read(MAX_REQUEST_BYTES, "the program");
+        let body = match tokio::time::timeout(BODY_WITHIN, read).await {
+            Ok(Ok(body)) => body,
+            Ok(Err(error)) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come within 10 s"),
         };
-        match giver.give(body).await {
+        match giver.give(turn, body).await {
             Ok(answer) => {
                 let response = Response::new(answer.into());
                 let (mut head, body) = response.into_parts();
