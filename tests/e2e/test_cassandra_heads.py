@@ -26,6 +26,7 @@ TENS = "10s:2h,60s:1d,600s:30d"
 def over_with(make_server, cassandra, tmp_path, timeout=PATIENT, more=""):
     """Servers over one keyspace with one secret."""
     (tmp_path / "secret").write_text(SECRET + "\n")
+    (tmp_path / "secret").chmod(0o644)
     peers = f'[peers]\nsecret_file = "{tmp_path}/secret"\ntimeout = "{timeout}"\n{more}'
     return OverCassandra(make_server, cassandra, more=peers)
 
@@ -245,8 +246,12 @@ def test_another_secret_is_refused_counted_and_said(make_server, cassandra, tmp_
     assert requests.post(url, data=b"garbage", headers=right, timeout=10).status_code == 400
     # A secret is replaced one node after the other: the first line is shown, each is accepted.
     (tmp_path / "secret").write_text(f"{SECRET}\nanother-secret-of-these-tests\n")
+    readable = "all users of this machine can read peers.secret_file"
+    assert readable in one.logs()
+    (tmp_path / "secret").chmod(0o600)
     one.stop()
     one.start()
+    assert readable not in one.logs()
     eventually(lambda: missing(render(other, name, **{"from": now - 600})), [], 30)
     one.send([(name, now + 1, 2.0)])
     assert values(render(other, name, **{"from": now - 600})) == {now: 1.0, now + 1: 2.0}

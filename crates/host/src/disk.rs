@@ -92,6 +92,10 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn make_private(&self, _path: &Path) -> io::Result<()> {
         Ok(())
     }
+    /// Whether users other than its owner and those of its group may read a file.
+    fn is_readable_by_others(&self, _path: &Path) -> io::Result<bool> {
+        Ok(false)
+    }
     /// Lists a directory, in no order.
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>>;
     /// Gives a file another name, replacing what has that name.
@@ -269,6 +273,10 @@ impl Disk for SystemDisk {
         Ok(())
     }
 
+    fn is_readable_by_others(&self, path: &Path) -> io::Result<bool> {
+        Ok(fs::metadata(path)?.permissions().mode() & 0o004 != 0)
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         list(path, fs::DirEntry::metadata)
     }
@@ -417,6 +425,15 @@ mod tests {
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         SystemDisk.make_private(dir.path()).unwrap();
         assert_eq!(mode(), 0o700);
+    }
+
+    #[test]
+    fn a_file_says_whether_others_may_read_it() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        for (mode, others_may) in [(0o600, false), (0o640, false), (0o644, true), (0o004, true)] {
+            fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(SystemDisk.is_readable_by_others(file.path()).unwrap(), others_may, "{mode:o}");
+        }
     }
 
     #[test]

@@ -173,6 +173,10 @@ impl Disk for FailingDisk {
         self.disk.make_private(path)
     }
 
+    fn is_readable_by_others(&self, path: &Path) -> io::Result<bool> {
+        self.disk.is_readable_by_others(path)
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.check(Call::ReadDir, path)?;
         let mut entries = self.disk.read_dir(path)?;

@@ -114,6 +114,10 @@ impl Disk for HeldFolders {
         self.disk.make_private(path)
     }
 
+    fn is_readable_by_others(&self, path: &Path) -> io::Result<bool> {
+        self.disk.is_readable_by_others(path)
+    }
+
     fn read_dir(&self, path: &Path) -> io::Result<Vec<DirEntry>> {
         self.check(path)?;
         self.disk.read_dir(path)

@@ -17,13 +17,17 @@ pub struct PeerSecrets {
 }
 
 impl PeerSecrets {
-    /// Reads the file.
+    /// Reads the file. Logs a warning where any user of the machine may do so.
     ///
     /// # Errors
     /// It cannot be read, or has no secret, or one that is too short or not of visible ASCII.
     pub fn read(path: &Path, disk: &dyn Disk) -> anyhow::Result<PeerSecrets> {
         let text =
             disk.read_to_string(path).with_context(|| format!("cannot read peers.secret_file, {}", path.display()))?;
+        if disk.is_readable_by_others(path).unwrap_or(false) {
+            tracing::warn!(path = %path.display(),
+                "all users of this machine can read peers.secret_file, and with it the points in memory of all nodes; chmod o-r");
+        }
         PeerSecrets::of(&text).with_context(|| format!("peers.secret_file, {}", path.display()))
     }
 

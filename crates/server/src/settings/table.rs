@@ -302,8 +302,8 @@ settings! {
         /// over HTTP at the addresses in the table `nodes`, and any node answers with the points of all. Of several lines the first is
         /// shown to others and each is accepted. Read at the start. "off" neither asks nor gives.
         secret_file: Option<PathBuf> = "off";
-        /// How long a query waits for other nodes. One that does not answer in time is named in the answer (X-Plumbago-Missing-Peers)
-        /// and not waited for again until it answers a probe.
+        /// How long each part of a query's read waits for other nodes: a large query reads in several parts. A node that does not begin to
+        /// answer in time is named in the answer (X-Plumbago-Missing-Peers) and not waited for again until it answers a probe.
         timeout: Duration = "500ms";
     }
 
