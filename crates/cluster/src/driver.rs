@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use host::Clock;
-use metric::{MetricId, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, PointStore, Run,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, PointStore, Run,
     SharedPoints, Store, StoreError, Usage,
 };
 
@@ -134,6 +134,14 @@ impl NameStore for ClusterDriver {
 
     fn next_id(&self) -> MetricId {
         self.local.names.next_id()
+    }
+
+    fn lost_policies(&self) -> Vec<LostPolicy> {
+        self.local.names.lost_policies()
+    }
+
+    fn set_lost_policy(&self, number: u16, policy: &Policy, how: &str) {
+        self.local.names.set_lost_policy(number, policy, how);
     }
 
     /// Deletes the ids of this node; the rows of the shared tables stay.

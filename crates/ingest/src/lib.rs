@@ -41,6 +41,7 @@ mod wait_time;
 mod deleted_ids;
 mod journal_ids;
 mod known_changes;
+mod lost_policies;
 mod replay_progress;
 
 mod deletion;

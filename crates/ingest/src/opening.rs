@@ -139,6 +139,7 @@ impl Memory {
             folder: &Folder::new(options.host.disk.clone(), &options.journal_dir),
             damage,
             identity: self.store.names.identity(),
+            names: &*self.store.names,
             registry: &self.registry,
             rules,
             policies: &self.policies,

@@ -7,6 +7,7 @@ use store::{Identity, JournalMark};
 
 use crate::{
     known_changes::KnownChanges,
+    lost_policies,
     options::IngestError,
     recovered::Recovered,
     replay::{Replay, ReplayParts},
@@ -20,7 +21,7 @@ pub(crate) fn recover(
     parts: ReplayParts<'_>,
     known: (Option<JournalMark>, Option<Newest>),
 ) -> Result<Recovered, IngestError> {
-    let ReplayParts { folder, damage, identity, registry, policies, patience, .. } = &parts;
+    let ReplayParts { folder, damage, identity, names, registry, rules, policies, patience, .. } = &parts;
     let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::may_pass(source));
     let (planned, misnamed) = patience.read(|| plan(folder, identity), is_unreadable)?;
     for one in &misnamed {
@@ -38,6 +39,8 @@ pub(crate) fn recover(
     segments.retain(|number, _| !left_alone.contains(number));
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;
+    lost_policies::find(*names, (folder, patience), &planned, registry, rules);
+    policies.refresh();
     let known_changes = KnownChanges::find((folder, patience), &planned, registry, policies);
     let recovered = Replay::new(parts, &planned, known_changes).run()?;
     Ok(Recovered { segments, ..recovered })

@@ -11,7 +11,7 @@ use carbon::{Decision, Rules};
 use host::{Clock, Now};
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
-use store::{Identity, MetricRecord, PolicyChange};
+use store::{Identity, MetricRecord, NameStore, PolicyChange};
 
 use crate::{
     back_pressure::Held,
@@ -34,6 +34,7 @@ pub(crate) struct ReplayParts<'a> {
     pub(crate) damage: &'a JournalDamage,
     /// The store's, as it was found.
     pub(crate) identity: Identity,
+    pub(crate) names: &'a dyn NameStore,
     pub(crate) registry: &'a Registry,
     pub(crate) rules: &'a Rules,
     pub(crate) policies: &'a Policies,

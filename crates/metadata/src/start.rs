@@ -3,13 +3,13 @@
 //! A clean stop saves the registry, so that the next start does not read the whole metrics table. The saved file stands for
 //! the table only while the table is in the state that it had at the save ([`NamesMark`]): after a restore, or where a log
 //! was put back, the table counts. Where both are of one opening and the table lacks something, it lost that since the
-//! stop, and what the file still names is written to it again.
+//! stop, and what the file still names is written to it again. So it is with policies that the table has lost.
 
 use std::{path::Path, sync::Arc};
 
 use host::Disk;
 use metric::MetricId;
-use store::{NameStore, NamesMark, StoreError};
+use store::{LostPolicy, NameStore, NamesMark, PolicyChange, StoreError};
 
 use crate::{
     registry::Registry,
@@ -98,6 +98,7 @@ fn copy_of_table(
 
 /// Writes what the table has lost of the saved names since they were saved. Returns whether all is on the disk.
 async fn write_again(saved: &Registry, names: &dyn NameStore) -> Result<bool, StoreError> {
+    find_policies(saved, names);
     let (table, _) = Registry::of_table(names).await?;
     let (mut lost, mut from) = (Vec::new(), 0);
     let end = saved.read().end();
@@ -128,6 +129,19 @@ async fn write_again(saved: &Registry, names: &dyn NameStore) -> Result<bool, St
             tracing::warn!(%error, metrics = count,
                 "the store has lost names since the last stop, and those that the saved names have cannot be written to it now");
             Ok(false)
+        }
+    }
+}
+
+/// Takes policies that the table has lost from the saved names of metrics that had them.
+fn find_policies(saved: &Registry, names: &dyn NameStore) {
+    for LostPolicy { number, metrics } in names.lost_policies() {
+        let policy = metrics.iter().find_map(|&(metric, since)| {
+            let record = saved.records(&[metric]).pop()?;
+            record.policies.into_iter().find(|change| change.since == since)
+        });
+        if let Some(PolicyChange { policy, .. }) = policy {
+            names.set_lost_policy(number, &policy, "the names that the last stop saved have it");
         }
     }
 }

@@ -7,11 +7,11 @@ use std::{
 };
 
 use host::Clock;
-use metric::{MetricId, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, PointStore, Run,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, PointStore, Run,
     SharedPoints, Store, StoreError, Usage,
 };
 
@@ -189,6 +189,14 @@ impl NameStore for Timed<dyn NameStore> {
 
     fn next_id(&self) -> MetricId {
         self.store.next_id()
+    }
+
+    fn lost_policies(&self) -> Vec<LostPolicy> {
+        self.store.lost_policies()
+    }
+
+    fn set_lost_policy(&self, number: u16, policy: &Policy, how: &str) {
+        self.store.set_lost_policy(number, policy, how);
     }
 
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {

@@ -51,6 +51,16 @@ impl Reporter {
         }
     }
 
+    /// Reports what is known of a policy whose record is lost, and of the metrics that had it.
+    pub(crate) fn policy_lost(&self, folder: &Path, metrics: impl Iterator<Item = MetricId> + Clone, how: &str) {
+        let (file, found_at, how) = (self.shown(folder), self.host.clock.now(), how.to_owned());
+        let metrics = metrics.clone().min().zip(metrics.max());
+        let damage = Damage { found_at, what: "policy", file, how: how.clone(), metrics, ..Damage::default() };
+        if self.log.report(damage) {
+            tracing::error!(folder = %folder.display(), "the policy of metrics is lost: {how}");
+        }
+    }
+
     /// Reports that the log of names has no record of these ids, though rows were stored for them.
     pub(crate) fn missing_names(&self, path: &Path, first: MetricId, last: MetricId) {
         let (file, found_at) = (self.shown(path), self.host.clock.now());

@@ -9,10 +9,10 @@ use std::{
 };
 
 use host::Trash;
-use metric::{MetricId, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 use store::{
-    Cells, DriverFuture, Event, Events, Fetch, Identity, JournalMark, MetricRecord, NameStore, NamesMark, NewEvent,
-    PointStore, Run, StoreError, Usage,
+    Cells, DriverFuture, Event, Events, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark,
+    NewEvent, PointStore, Run, StoreError, Usage,
 };
 
 use crate::{
@@ -300,6 +300,14 @@ impl NameStore for EmbeddedDriver {
 
     fn next_id(&self) -> MetricId {
         self.tables.next_id()
+    }
+
+    fn lost_policies(&self) -> Vec<LostPolicy> {
+        self.tables.names.lost_policies()
+    }
+
+    fn set_lost_policy(&self, number: u16, policy: &Policy, how: &str) {
+        self.tables.names.set_lost_policy(number, policy, how);
     }
 
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {

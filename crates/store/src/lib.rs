@@ -47,7 +47,7 @@ pub use error::{DriverFuture, StoreError};
 pub use events::{Event, Events, NewEvent};
 pub use identity::{Identity, Incarnation, LAST_NUMBER};
 pub use memory::MemoryDriver;
-pub use names::{JournalMark, MetricRecord, NameStore, NamesMark, PolicyChange};
+pub use names::{JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, PolicyChange};
 pub use points::{Cells, Fetch, PointStore, Run, Usage};
 pub use scripted::{Gate, ScriptedDriver};
 pub use series::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};

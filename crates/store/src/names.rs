@@ -37,6 +37,15 @@ pub struct NamesMark {
     pub end: (u64, u64),
 }
 
+/// A policy whose record in a metrics table is lost: the table knows only which metrics had it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LostPolicy {
+    /// The number that the table gave it.
+    pub number: u16,
+    /// The metrics that had it, and since when, as in [`PolicyChange`]. The default policy stands for it in their records.
+    pub metrics: Vec<(MetricId, Timestamp)>,
+}
+
 /// How much of the journal a store has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct JournalMark {
@@ -76,6 +85,15 @@ pub trait NameStore: Send + Sync + 'static {
     fn names_mark(&self) -> Option<NamesMark> {
         None
     }
+
+    /// The policies whose records the table has lost, of metrics that it has.
+    fn lost_policies(&self) -> Vec<LostPolicy> {
+        Vec::new()
+    }
+
+    /// Says what a lost policy was, so that it is in the records of its metrics. The next
+    /// [`NameStore::sync_metrics`] or [`NameStore::begin`] makes it durable. `how` says how that is known, in words for the report of the damage.
+    fn set_lost_policy(&self, _number: u16, _policy: &Policy, _how: &str) {}
 
     /// Deletes the rows with these ids. A deleted id stays deleted: a later `put_metrics` of it has no effect, and its
     /// points are freed in time. The next `sync_metrics` makes this durable. Ids without a row count as seen, too.

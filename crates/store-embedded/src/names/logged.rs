@@ -4,11 +4,11 @@ use std::{collections::HashMap, io, path::Path};
 
 use metric::{MetricId, Policy};
 use parking_lot::RwLock;
-use store::{Incarnation, StoreError};
+use store::{Incarnation, LostPolicy, StoreError};
 
 use super::record::{
     DELETED, METRIC, MISSING, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy, decode_runs,
-    decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of,
+    decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of, policies_of,
 };
 use crate::{
     id_set::{IdSet, runs},
@@ -33,6 +33,10 @@ pub(super) struct Logged {
     /// The last record of each id that has several.
     last: HashMap<MetricId, Place>,
     pub(super) policies: HashMap<u16, Policy>,
+    /// Whether a metric names the policy, by its number.
+    pub(super) used_policies: Vec<bool>,
+    /// Those whose records are lost.
+    pub(super) lost_policies: Vec<LostPolicy>,
     pub(super) openings: Vec<Incarnation>,
     /// Records that come before all others, because writing them failed: of openings, and of what is missing.
     owed: Records,
@@ -50,13 +54,15 @@ impl Logged {
     pub(super) fn open(folder: LogFolder, deleted: &mut IdSet) -> Result<Logged, StoreError> {
         let mut read = Read::default();
         let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
-        let Read { known, last, policies, openings, missing, next, stale } = read;
+        let Read { known, last, policies, used_policies, openings, missing, next, stale } = read;
         let next = MetricId(next);
         Ok(Logged {
             log,
             known,
             last,
             policies,
+            used_policies,
+            lost_policies: Vec::new(),
             openings,
             owed: Records::default(),
             missing,
@@ -75,6 +81,37 @@ impl Logged {
     pub(super) fn unnamed(&self, deleted: &IdSet) -> Vec<(MetricId, u32)> {
         let is_unnamed = |id: &MetricId| !self.known.contains(*id) && !deleted.contains(*id);
         runs((0..self.next.0).map(MetricId).filter(is_unnamed))
+    }
+
+    /// Finds and reports the policies whose records are lost, where metrics have them. Reads the log again only where one is.
+    pub(super) fn find_lost_policies(&mut self, folder: &LogFolder) {
+        let is_lost = |number: &u16| self.used_policies[usize::from(*number)] && !self.policies.contains_key(number);
+        let lost = (0..self.used_policies.len()).map(|number| number as u16).filter(is_lost);
+        let mut lost: Vec<LostPolicy> = lost.map(|number| LostPolicy { number, metrics: Vec::new() }).collect();
+        if lost.is_empty() {
+            return;
+        }
+        let scanned = self.scan(|id, payload| {
+            for (since, number) in policies_of(payload) {
+                if let Ok(place) = lost.binary_search_by_key(&number, |lost| lost.number) {
+                    lost[place].metrics.push((id, since));
+                }
+            }
+        });
+        if let Err(error) = scanned {
+            tracing::warn!(%error, "cannot read which metrics have a policy whose record is lost");
+        }
+        // Records that were replaced since may name more.
+        lost.retain(|lost| !lost.metrics.is_empty());
+        for LostPolicy { number, metrics } in &lost {
+            let how = format!(
+                "the record of policy {number} is lost, by which {} metrics were kept: unless another line says what it was, these \
+                 have the default policy until the rules give them another, and points of theirs may be lost or in wrong slots",
+                metrics.len()
+            );
+            folder.reporter.policy_lost(&folder.dir, metrics.iter().map(|(metric, _)| *metric), &how);
+        }
+        self.lost_policies = lost;
     }
 
     /// Calls `each` with the last record of every id.
@@ -250,6 +287,7 @@ struct Read {
     known: IdSet,
     last: HashMap<MetricId, Place>,
     policies: HashMap<u16, Policy>,
+    used_policies: Vec<bool>,
     openings: Vec<Incarnation>,
     missing: Vec<(MetricId, u32)>,
     next: u32,
@@ -262,6 +300,13 @@ impl Read {
             METRIC => {
                 let Some(id) = id_of(payload) else { return };
                 self.saw(id);
+                for (_, policy) in policies_of(payload) {
+                    let end = usize::from(policy) + 1;
+                    if self.used_policies.len() < end {
+                        self.used_policies.resize(end, false);
+                    }
+                    self.used_policies[end - 1] = true;
+                }
                 if deleted.contains(id) {
                     self.stale += place.bytes();
                 } else if !self.known.insert(id) {

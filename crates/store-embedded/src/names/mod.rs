@@ -3,6 +3,7 @@
 //! Records wait in memory until a sync writes them to the log `store/names/`.
 
 mod logged;
+mod policies;
 mod record;
 
 use std::{
@@ -13,13 +14,14 @@ use std::{
 
 use metric::{MetricId, Policy};
 use parking_lot::{Mutex, RwLock};
-use store::{Incarnation, MetricRecord, StoreError};
+use store::{Incarnation, LostPolicy, MetricRecord, StoreError};
 
 use self::{
     logged::Logged,
+    policies::Policies,
     record::{
-        DELETED, METRIC, MISSING, OPENING, POLICY, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
-        decode_seen, encode_metric, encode_policy, encode_runs, id_of,
+        DELETED, METRIC, MISSING, OPENING, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
+        decode_seen, encode_metric, encode_runs, id_of,
     },
 };
 use crate::{
@@ -45,9 +47,7 @@ pub(crate) struct Names {
 /// What the next sync writes.
 #[derive(Debug, Default)]
 struct Pending {
-    /// All policies, by id, and how many of them the log has.
-    policies: Vec<Policy>,
-    logged_policies: usize,
+    policies: Policies,
     /// Records of metrics. Of several with one id the last counts; those of deleted ones may be among them.
     metrics: Records,
     deleted: IdSet,
@@ -55,22 +55,13 @@ struct Pending {
 }
 
 impl Pending {
-    fn policy_id(&mut self, policy: &Policy) -> u16 {
-        let known = self.policies.iter().position(|known| known.is_same(policy));
-        let id = known.unwrap_or_else(|| {
-            self.policies.push(policy.clone());
-            self.policies.len() - 1
-        });
-        u16::try_from(id).expect("schema files have fewer than 65,536 distinct policies")
-    }
-
     fn saw(&mut self, id: MetricId) {
         self.next = self.next.max(id.0.saturating_add(1));
     }
 
     fn put(&mut self, record: &MetricRecord) {
         let mut metrics = std::mem::take(&mut self.metrics);
-        metrics.push_with(METRIC, |payload| encode_metric(record, |policy| self.policy_id(policy), payload));
+        metrics.push_with(METRIC, |payload| encode_metric(record, |policy| self.policies.number(policy), payload));
         self.metrics = metrics;
         self.saw(record.id);
     }
@@ -82,17 +73,14 @@ impl Pending {
 
     /// Takes what a sync writes. The policies stay.
     fn take(&mut self) -> Unwritten {
-        let mut policies = Records::default();
-        for (id, policy) in self.policies.iter().enumerate().skip(self.logged_policies) {
-            policies.push(POLICY, &encode_policy(id as u16, policy));
-        }
+        let policies = self.policies.unwritten();
         let deleted = std::mem::take(&mut self.deleted);
         let mut deletions = Records::default();
         for runs in deleted.runs().chunks(AT_ONCE) {
             deletions.push(DELETED, &encode_runs(runs));
         }
         let metrics = std::mem::take(&mut self.metrics);
-        Unwritten { policies, last_policy: self.policies.len(), metrics, deleted, deletions }
+        Unwritten { policies, last_policy: self.policies.end(), metrics, deleted, deletions }
     }
 
     /// Takes back what could not be written.
@@ -187,19 +175,10 @@ impl Names {
     /// Reads the log.
     pub(crate) fn open(folder: LogFolder) -> Result<Names, StoreError> {
         let mut deleted = IdSet::default();
-        let logged = Logged::open(folder.clone(), &mut deleted)?;
+        let mut logged = Logged::open(folder.clone(), &mut deleted)?;
         let mut pending = Pending { next: logged.next.0, ..Pending::default() };
-        let count = logged.policies.keys().max().map_or(0, |last| usize::from(*last) + 1);
-        for id in 0..count {
-            let policy = logged.policies.get(&(id as u16)).cloned();
-            if policy.is_none() {
-                let how =
-                    format!("policy {id} is missing; its metrics have the default policy until the rules are applied");
-                folder.reporter.missing(folder.what, &folder.dir, &how);
-            }
-            pending.policies.push(policy.unwrap_or_default());
-        }
-        pending.logged_policies = count;
+        pending.policies = Policies::logged(&logged.policies, logged.used_policies.len());
+        logged.find_lost_policies(&folder);
         if logged.has_damage() {
             report_unnamed(&folder, &logged.unnamed(&deleted));
         }
@@ -223,9 +202,33 @@ impl Names {
         !logged.has_damage() && !logged.has_unread()
     }
 
+    /// The policies whose records the log has lost, of metrics that it has.
+    pub(crate) fn lost_policies(&self) -> Vec<LostPolicy> {
+        self.logged.lock().lost_policies.clone()
+    }
+
+    /// Says what a lost policy was. The next sync or opening writes its record.
+    pub(crate) fn set_lost_policy(&self, number: u16, policy: &Policy, how: &str) {
+        let mut logged = self.logged.lock();
+        let Some(place) = logged.lost_policies.iter().position(|lost| lost.number == number) else { return };
+        let lost = logged.lost_policies.swap_remove(place);
+        self.pending.lock().policies.set_lost(number, policy);
+        logged.policies.insert(number, policy.clone());
+        let how = format!(
+            "policy {number}, of {} metrics, is taken to be \"{} {}\" with xFilesFactor {}: {how}",
+            lost.metrics.len(),
+            policy.methods(),
+            policy.retention,
+            policy.x_files_factor
+        );
+        let folder = logged.folder();
+        folder.reporter.policy_lost(&folder.dir, lost.metrics.iter().map(|(metric, _)| *metric), &how);
+    }
+
     /// Where the log ends, if it has every record that it should have.
     pub(crate) fn end(&self) -> Option<LogEnd> {
-        (self.is_whole() && self.unsynced_bytes() == 0 && self.missing().is_empty()).then(|| self.files.end())?
+        let is_whole = self.is_whole() && self.missing().is_empty() && self.lost_policies().is_empty();
+        (is_whole && self.unsynced_bytes() == 0).then(|| self.files.end())?
     }
 
     /// The highest metric that the log names, or says is deleted.
@@ -328,10 +331,7 @@ impl Names {
     /// write records it first, so that the log has no name that an opening gave without the opening.
     pub(crate) fn begin(&self, opening: Incarnation) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
-        let mut records = Records::default();
-        for (id, policy) in self.pending.lock().policies.iter().enumerate() {
-            records.push(POLICY, &encode_policy(id as u16, policy));
-        }
+        let records = self.pending.lock().policies.records();
         logged.begin(opening, records)
     }
 
@@ -345,11 +345,7 @@ impl Names {
             pending.take_back(unwritten);
             return Err(error);
         }
-        let logged_policies = pending.logged_policies;
-        for (id, policy) in pending.policies.iter().enumerate().take(unwritten.last_policy).skip(logged_policies) {
-            logged.policies.insert(id as u16, policy.clone());
-        }
-        pending.logged_policies = pending.logged_policies.max(unwritten.last_policy);
+        logged.policies.extend(pending.policies.wrote(unwritten.last_policy));
         logged.next = MetricId(pending.next);
         drop(pending);
         logged.rewrite_if_stale(&self.deleted);
@@ -382,7 +378,7 @@ impl Names {
         let deleted = self.deleted.read().clone();
         let mut records = Vec::with_capacity(AT_ONCE);
         let mut hand_out = |payload: &[u8]| {
-            let policy = |id: u16| policies.get(usize::from(id)).cloned().unwrap_or_default();
+            let policy = |number: u16| policies.get(number).cloned().unwrap_or_default();
             records.extend(decode_metric(payload, policy));
             if records.len() == AT_ONCE {
                 each(std::mem::replace(&mut records, Vec::with_capacity(AT_ONCE)));

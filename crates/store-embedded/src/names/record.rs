@@ -24,6 +24,16 @@ pub(super) fn id_of(payload: &[u8]) -> Option<MetricId> {
     payload.first_chunk().map(|id| MetricId(u32::from_le_bytes(*id)))
 }
 
+/// The policies of a record of kind [`METRIC`], oldest first: since when, and the number of each.
+pub(super) fn policies_of(payload: &[u8]) -> impl Iterator<Item = (Timestamp, u16)> + '_ {
+    let (&count, spans) = payload.get(8..).and_then(<[u8]>::split_first).unwrap_or((&0, &[]));
+    let span = |span: &[u8]| {
+        let (since, policy) = span.split_first_chunk()?;
+        Some((Timestamp::from(u32::from_le_bytes(*since)), u16::from_le_bytes(policy.try_into().ok()?)))
+    };
+    spans.chunks_exact(6).take(usize::from(count)).filter_map(span)
+}
+
 /// Unsigned seconds last until 2106.
 fn seconds(time: Timestamp) -> u32 {
     u32::try_from(time.max(0)).unwrap_or(u32::MAX)

@@ -156,3 +156,68 @@ fn a_rewrite_over_records_that_were_damaged_since_the_start_is_given_up_and_repo
     assert_eq!(scan(&names).len(), 100);
     assert!(0 < damage.totals().0);
 }
+
+/// Damages the text of the policy of `record(_, since)` at its place in the log.
+fn damage_policy(data: &Path, since: i64) {
+    let policy = &record(0, since).policies[0].policy;
+    let text = format!("{} {}", policy.methods(), policy.retention);
+    let path = data.join("names/00000001.log");
+    let mut bytes = std::fs::read(&path).unwrap();
+    let place = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
+    bytes[place] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn a_lost_policy_is_reported_with_its_metrics_until_it_is_known_and_no_other_gets_its_number() {
+    // The first, one in between, and the last, which no later number shows to be missing.
+    for lost in 0..3 {
+        let data = tempfile::tempdir().unwrap();
+        let names = open(data.path());
+        names.begin(Incarnation { id: 9, first_id: MetricId(0) }).unwrap();
+        names.put(&(0..9).map(|id| record(id, i64::from(id) % 3 + 1)).collect::<Vec<_>>());
+        names.sync().unwrap();
+        drop(names);
+        damage_policy(data.path(), lost + 1);
+
+        let of_lost: Vec<MetricId> = (0..3).map(|round| MetricId(round * 3 + lost as u32)).collect();
+        for round in 0..3 {
+            let damage = DamageLog::new();
+            let names = open_with(data.path(), Host::system(), &damage);
+            let found = names.lost_policies();
+            assert_eq!(found.iter().map(|lost| lost.number).collect::<Vec<_>>(), [lost as u16], "{round}");
+            assert_eq!(found[0].metrics, of_lost.iter().map(|&id| (id, lost + 1)).collect::<Vec<_>>());
+            let reported = damage.examples().into_iter().find(|found| found.what == "policy").expect("it is reported");
+            assert_eq!(reported.metrics, Some((of_lost[0], of_lost[2])));
+            assert!(
+                reported.how.contains(&format!("policy {lost} ")) && reported.how.contains("3 metrics"),
+                "{reported:?}"
+            );
+            assert_eq!(names.end(), None, "a copy of the names does not stand for the log");
+            names.begin(Incarnation { id: 10 + round, first_id: MetricId(9 + round as u32) }).unwrap();
+            if 0 < round {
+                // Another policy, and a rewrite without the damaged record.
+                names.put(&[record(8 + round as u32, 3 + round as i64)]);
+                names.sync().unwrap();
+                names.rewrite().unwrap();
+            }
+            for is in scan(&names) {
+                let is_lost = of_lost.contains(&is.id);
+                let since = if is.id.0 < 9 { i64::from(is.id.0) % 3 + 1 } else { i64::from(is.id.0) - 5 };
+                let policy = record(0, since).policies.remove(0).policy;
+                assert_eq!(is.policies[0].policy, if is_lost { Policy::default() } else { policy }, "{}", is.id);
+            }
+        }
+
+        let names = open(data.path());
+        names.set_lost_policy(lost as u16, &record(0, lost + 1).policies[0].policy, "a test says so");
+        let expected: Vec<MetricRecord> = (0..9).map(|id| record(id, i64::from(id) % 3 + 1)).collect();
+        assert_eq!(scan(&names)[..9], expected);
+        names.begin(Incarnation { id: 20, first_id: MetricId(12) }).unwrap();
+        drop(names);
+        let damage = DamageLog::new();
+        let names = open_with(data.path(), Host::system(), &damage);
+        assert_eq!((scan(&names)[..9].to_vec(), names.lost_policies(), damage.totals().0), (expected, vec![], 0));
+        assert!(names.end().is_some());
+    }
+}
