@@ -124,6 +124,14 @@ impl Registry {
         quiet && self.order_names()
     }
 
+    /// Brings the order of tagged metrics up to date, where that pays, and returns whether it did.
+    fn order_names(&self) -> bool {
+        let order = self.order.lock().clone();
+        let Some(updated) = order.updated(&self.tags, &self.names) else { return false };
+        *self.order.lock() = Arc::new(updated);
+        true
+    }
+
     /// Seals the tail and merges every segment into one, whether that pays or not: before a measurement, or
     /// a save that is to be opened fast. Takes half a microsecond a metric or so.
     pub fn compact_fully(&self) {
