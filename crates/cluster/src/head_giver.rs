@@ -72,8 +72,8 @@ impl HeadGiver {
         Turn { _permit: self.turns.acquire().await.expect("it is never closed") }
     }
 
-    /// The answer to a request of a node that has the secret. A node that is not known is looked up before it has its answer: from then on
-    /// it is asked, too.
+    /// The answer to a request of a node that has the secret. Where this node does not know the sender, it reads the table `nodes` before it
+    /// answers, and asks the sender, too, from then on.
     ///
     /// # Errors
     /// The request is not one, or too large.

@@ -8,9 +8,9 @@
 //! probe:    a request without metrics
 //! ```
 //!
-//! All numbers are little-endian. `node` is the id of the node that asks or answers, as in the table `nodes`. Of the one that asks: it
-//! may be new, and then it is looked up there. Of the one that answers: an address may lead to another node. A version adds to the end of records, whose length includes what is added; a reader skips what
-//! it does not know. So versions that differ by one understand each other, and a node answers in the version that it was asked in, or
+//! All numbers are little-endian. `node` is the id of the node that asks or answers, as in the table `nodes`. The node that
+//! asks says it because it may be new: the other one reads that table then. The node that answers says it because an address may lead
+//! to another node. A version adds to the end of records, whose length includes what is added; a reader skips what it does not know. So versions that differ by one understand each other, and a node answers in the version that it was asked in, or
 //! in its own if that is older.
 
 use ingest::{Head, HeadRequest, HeadRun};

@@ -89,7 +89,7 @@ impl Extension for Admin {
             "/metrics" => Access::Metrics,
             "/ingest" => Access::Write,
             "/tags/delSeries" => Access::Delete,
-            // Without other nodes there is no such path.
+            // A node without others does not have this path.
             peers::PATH if self.peer_door.is_none() => return None,
             peers::PATH => Access::Peer,
             _ => Access::Admin,

@@ -310,7 +310,7 @@ mod tests {
             let note = |id: u32, name: &str| deletions.note([(MetricId(id), name)].into_iter(), 7);
             deletions.remember();
             note(1, "remembered").unwrap();
-            // There is no folder for it.
+            // Its folder is missing.
             if is_late { deletions.go_on() } else { deletions.begin() }.unwrap_err();
             note(2, "not deleted").unwrap_err();
             std::fs::create_dir(&journal).unwrap();
