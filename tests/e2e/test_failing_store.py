@@ -200,7 +200,7 @@ def test_a_lost_name_is_said_and_stays_known(make_server):
     assert server.stop() == 0
     (names,) = server.data.glob("store/names/*.log")
     damaged = bytearray(names.read_bytes())
-    damaged[damaged.index(b"second.m050")] ^= 1
+    damaged[damaged.index(b"second.m050")] ^= 3
     names.write_bytes(damaged)
     # The quick start would not read the log.
     (server.data / "names").unlink()

@@ -90,7 +90,7 @@ def test_a_repair_keeps_all_that_can_be_read(make_server):
     flip(journal, 0.999)
     # A name in the middle of the log.
     record = bytearray(names.read_bytes())
-    record[record.index(b"m.150")] ^= 1
+    record[record.index(b"m.150")] ^= 3
     names.write_bytes(record)
     for path in ["store/manifest", "store/spec", "clock"]:
         flip(data / path)

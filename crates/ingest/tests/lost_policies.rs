@@ -18,13 +18,13 @@ use support::{
 const RETENTIONS: &str = "10s:1h,60s:1d";
 const RETENTIONS_TEXT: &str = "sum 360*10s:1440*60s";
 
-/// Flips a bit in the record of the policy in the store.
+/// Flips two bits in the record of the policy in the store.
 fn damage(folder: &DataFolder) {
     let path = folder.store().join("names/00000001.log");
     let mut bytes = fs::read(&path).unwrap();
     let text = RETENTIONS_TEXT.as_bytes();
     let place = bytes.windows(text.len()).position(|window| window == text).expect("the log has the policy");
-    bytes[place] ^= 1;
+    bytes[place] ^= 3;
     fs::write(path, bytes).unwrap();
 }
 

@@ -129,7 +129,7 @@ fn names_that_are_damaged_after_the_log_was_opened_are_reported_and_the_others_h
     let path = dir.path().join("names/00000001.log");
     let mut bytes = std::fs::read(&path).unwrap();
     let name = bytes.windows(4).position(|part| part == b"a.m2").unwrap();
-    bytes[name] ^= 1;
+    bytes[name] ^= 3;
     std::fs::write(&path, bytes).unwrap();
     assert_eq!(names(&driver), ["a.m0"]);
     let found = options.damage.examples();

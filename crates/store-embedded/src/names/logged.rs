@@ -7,8 +7,8 @@ use parking_lot::RwLock;
 use store::{Incarnation, LostPolicy, StoreError};
 
 use super::record::{
-    DELETED, METRIC, MISSING, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy, decode_runs,
-    decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of, policies_of,
+    DELETED, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy,
+    decode_runs, decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of, policies_of,
 };
 use crate::{
     id_set::{IdSet, runs},
@@ -232,10 +232,10 @@ impl Logged {
             for (id, policy) in &self.policies {
                 draft.put(POLICY, &encode_policy(*id, policy))?;
             }
-            for runs in self.missing.chunks(4096) {
+            for runs in self.missing.chunks(MOST_RUNS) {
                 draft.put(MISSING, &encode_runs(runs))?;
             }
-            for runs in deleted.chunks(4096) {
+            for runs in deleted.chunks(MOST_RUNS) {
                 draft.put(DELETED, &encode_runs(runs))?;
             }
             // A record that could not be read when the log was opened may be one of an id that was written again since: not all

@@ -20,7 +20,7 @@ use self::{
     logged::Logged,
     policies::Policies,
     record::{
-        DELETED, METRIC, MISSING, OPENING, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
+        DELETED, METRIC, MISSING, MOST_RUNS, OPENING, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
         decode_seen, encode_metric, encode_runs, id_of,
     },
 };
@@ -76,7 +76,7 @@ impl Pending {
         let policies = self.policies.unwritten();
         let deleted = std::mem::take(&mut self.deleted);
         let mut deletions = Records::default();
-        for runs in deleted.runs().chunks(AT_ONCE) {
+        for runs in deleted.runs().chunks(MOST_RUNS) {
             deletions.push(DELETED, &encode_runs(runs));
         }
         let metrics = std::mem::take(&mut self.metrics);

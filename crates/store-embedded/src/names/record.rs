@@ -12,6 +12,8 @@
 use metric::{MetricId, Policy, Timestamp};
 use store::{Incarnation, MetricRecord, PolicyChange};
 
+use crate::record_log::LONGEST_CORRECTED;
+
 pub(super) const POLICY: u8 = 1;
 pub(super) const METRIC: u8 = 2;
 pub(super) const DELETED: u8 = 3;
@@ -85,7 +87,10 @@ pub(super) fn decode_metric(payload: &[u8], mut policy: impl FnMut(u16) -> Polic
     })
 }
 
-/// Of kinds [`DELETED`] and [`MISSING`].
+/// Runs of ids that a record has at most, so that a wrong bit of it can be corrected.
+pub(super) const MOST_RUNS: usize = LONGEST_CORRECTED / 8;
+
+/// Of kinds [`DELETED`] and [`MISSING`]: [`MOST_RUNS`] at most.
 pub(super) fn encode_runs(runs: &[(MetricId, u32)]) -> Vec<u8> {
     runs.iter().flat_map(|(first, count)| [first.0.to_le_bytes(), count.to_le_bytes()]).flatten().collect()
 }

@@ -139,7 +139,7 @@ fn a_rewrite_over_records_that_were_damaged_since_the_start_is_given_up_and_repo
     let path = data.path().join("names/00000001.log");
     let mut bytes = std::fs::read(&path).unwrap();
     let name = bytes.windows(4).position(|window| window == b"m50.").unwrap();
-    bytes[name] ^= 1;
+    bytes[name] ^= 3;
     std::fs::write(&path, bytes).unwrap();
 
     for _ in 0..2 {
@@ -157,6 +157,40 @@ fn a_rewrite_over_records_that_were_damaged_since_the_start_is_given_up_and_repo
     assert!(0 < damage.totals().0);
 }
 
+/// A table with a metric that was deleted and made again, and the bytes of the deletion in its log.
+fn made_again(data: &Path) -> (std::path::PathBuf, std::ops::Range<usize>) {
+    let names = open(data);
+    let path = data.join("names/00000001.log");
+    let len = || std::fs::metadata(&path).unwrap().len() as usize;
+    names.begin(Incarnation { id: 9, first_id: MetricId(0) }).unwrap();
+    names.put(&[record(0, 1), record(1, 1)]);
+    names.sync().unwrap();
+    let from = len();
+    names.delete(&[MetricId(1)]);
+    names.sync().unwrap();
+    let deletion = from..len();
+    names.put(&[MetricRecord { id: MetricId(2), ..record(1, 1) }]);
+    names.sync().unwrap();
+    (path, deletion)
+}
+
+#[test]
+fn a_deletion_with_one_wrong_bit_is_a_deletion() {
+    let data = tempfile::tempdir().unwrap();
+    let (path, deletion) = made_again(data.path());
+    let whole = std::fs::read(&path).unwrap();
+    for bit in deletion.start * 8..deletion.end * 8 {
+        let mut bytes = whole.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, bytes).unwrap();
+        let damage = DamageLog::new();
+        let names = open_with(data.path(), Host::system(), &damage);
+        let found: Vec<MetricId> = scan(&names).into_iter().map(|record| record.id).collect();
+        assert_eq!((found, damage.totals().0), (vec![MetricId(0), MetricId(2)], 1), "bit {bit}");
+        assert!(names.is_deleted(MetricId(1)));
+    }
+}
+
 /// Damages the text of the policy of `record(_, since)` at its place in the log.
 fn damage_policy(data: &Path, since: i64) {
     let policy = &record(0, since).policies[0].policy;
@@ -164,7 +198,7 @@ fn damage_policy(data: &Path, since: i64) {
     let path = data.join("names/00000001.log");
     let mut bytes = std::fs::read(&path).unwrap();
     let place = bytes.windows(text.len()).position(|window| window == text.as_bytes()).unwrap();
-    bytes[place] ^= 1;
+    bytes[place] ^= 3;
     std::fs::write(&path, bytes).unwrap();
 }
 

@@ -10,6 +10,7 @@ use host::{Disk, Open};
 use store::LAST_NUMBER;
 
 use super::{
+    ONE_BIT,
     draft::file_name,
     frame::{self, FRAME, HEADER, Header, HeaderRead, Seal, VERSION},
     place::LogEnd,
@@ -143,6 +144,12 @@ pub(crate) fn check_file(
         Part::Record(offset, kind, payload) => {
             report.records += 1;
             report.ends_at = offset + (FRAME + payload.len()) as u64;
+            each(kind, payload);
+        }
+        Part::Corrected(offset, bytes, kind, payload) => {
+            report.records += 1;
+            report.ends_at = offset + bytes.len() as u64;
+            report.damaged.push(damaged(offset, report.ends_at, ONE_BIT.to_owned()));
             each(kind, payload);
         }
         Part::Damaged(offset, bytes) => {

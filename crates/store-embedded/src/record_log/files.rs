@@ -55,7 +55,11 @@ impl LogFiles {
         let mut bytes = vec![0; FRAME + place.len as usize];
         let open =
             |bytes: &[u8]| seal.open(place.offset, bytes).map(|(kind, payload)| (kind, payload.to_vec())).ok_or(());
-        Ok(read_checked(&*file, &mut bytes, place.offset, open)?.ok())
+        if let Ok(record) = read_checked(&*file, &mut bytes, place.offset, open)? {
+            return Ok(Some(record));
+        }
+        let corrected = seal.corrected(place.offset, &bytes).filter(|record| record.len() == bytes.len());
+        Ok(corrected.and_then(|record| open(&record).ok()))
     }
 
     /// Calls `each` with every record, in order. Damage is passed over: the caller knows how many records count.
@@ -67,7 +71,7 @@ impl LogFiles {
         let files: Vec<(u64, LogFile)> = self.0.read().iter().map(|(n, file)| (*n, file.clone())).collect();
         for (number, LogFile { file, seal, len, .. }) in files {
             walk(&*file, len, &seal, |part| match part {
-                Part::Record(offset, kind, payload) => {
+                Part::Record(offset, kind, payload) | Part::Corrected(offset, _, kind, payload) => {
                     each(Place { file: number, offset, len: payload.len() as u32 }, kind, payload);
                 }
                 Part::Unread(_, bytes) => unread += bytes,

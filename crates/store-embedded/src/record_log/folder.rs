@@ -246,7 +246,9 @@ impl LogFolder {
         let Ok(file) = retried(|| self.host.disk.open(&self.path(number), Open::Read)) else { return false };
         let mut any = false;
         let seal = Seal::new(self.store, number);
-        walk(&*file, file.len().unwrap_or(0), &seal, |part| any |= matches!(part, Part::Record(..)));
+        walk(&*file, file.len().unwrap_or(0), &seal, |part| {
+            any |= matches!(part, Part::Record(..) | Part::Corrected(..))
+        });
         any
     }
 

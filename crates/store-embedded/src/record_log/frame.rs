@@ -23,6 +23,10 @@ pub(crate) const VERSION: u32 = 1;
 /// Longer payloads are not written, and a longer length is damage.
 pub(crate) const LONGEST_PAYLOAD: usize = 64 << 20;
 
+/// Longer payloads are not corrected. A correction tries each bit: of this length, in about 40 ms. And two records of more than
+/// 11 KB may differ in three bits, so that two wrong ones could make a third of them.
+pub(crate) const LONGEST_CORRECTED: usize = 8192;
+
 const MAGIC: &[u8; 8] = b"PLBGRLOG";
 /// The first bytes of a record. No text in UTF-8 has the first.
 pub(super) const MARK: [u8; 2] = [0xf5, 0xc3];
@@ -195,6 +199,31 @@ impl Seal {
         let (kind, payload) = (head.kind, record.get(FRAME..FRAME + head.payload_len)?);
         head.fits(payload).then_some((kind, payload))
     }
+
+    /// The record that these bytes begin with, if one bit of it is wrong: with that bit corrected.
+    ///
+    /// Two wrong bits are never taken for another record: kind, length and their check differ from those of every other
+    /// beginning in four bits at least, and so do payloads of one length up to [`LONGEST_CORRECTED`] with their checksums.
+    /// Other wrong bytes behind a beginning that is right are taken for a record with a probability of
+    /// one in 2^32 for each bit of it: of a name of 60 bytes, one in eight million. Where several bits would do, none is taken.
+    pub(super) fn corrected(&self, offset: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut bytes = bytes[..bytes.len().min(FRAME + LONGEST_CORRECTED)].to_vec();
+        let len = self.head(offset, &bytes).map(|head| FRAME + head.payload_len).filter(|&len| len <= bytes.len());
+        // Where the beginning is wrong, that wrong bit is the only one.
+        let wrong = len.unwrap_or(FRAME).min(bytes.len());
+        let mut found = None;
+        for bit in 0..wrong * 8 {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Some((_, payload)) = self.open(offset, &bytes) {
+                let len = FRAME + payload.len();
+                if found.replace(bytes[..len].to_vec()).is_some() {
+                    return None;
+                }
+            }
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        found
+    }
 }
 
 #[cfg(test)]
@@ -233,6 +262,71 @@ mod tests {
         }
         for len in 0..bytes.len() {
             assert_eq!(seal.open(100, &bytes[..len]), None);
+        }
+    }
+
+    fn flip(bytes: &mut [u8], bit: usize) {
+        bytes[bit / 8] ^= 1 << (bit % 8);
+    }
+
+    #[test]
+    fn a_record_with_one_wrong_bit_is_corrected_and_with_two_it_is_not() {
+        let (seal, mut bytes) = (Seal::new(5, 1), Vec::new());
+        seal.append(100, 7, b"pay", &mut bytes);
+        let good = bytes.clone();
+        bytes.extend_from_slice(b"what follows");
+        for bit in 0..good.len() * 8 {
+            flip(&mut bytes, bit);
+            assert_eq!(seal.corrected(100, &bytes).as_ref(), Some(&good), "bit {bit}");
+            assert_eq!(seal.corrected(101, &bytes), None);
+            for other in bit + 1..good.len() * 8 {
+                flip(&mut bytes, other);
+                assert_eq!(seal.corrected(100, &bytes), None, "bits {bit} and {other}");
+                flip(&mut bytes, other);
+            }
+            for len in 0..good.len() {
+                assert_eq!(seal.corrected(100, &bytes[..len]), None, "cut off at {len}");
+            }
+            flip(&mut bytes, bit);
+        }
+    }
+
+    #[test]
+    fn a_long_record_with_one_wrong_bit_is_corrected_and_a_longer_one_is_left_alone() {
+        let seal = Seal::new(5, 1);
+        for len in [LONGEST_CORRECTED, LONGEST_CORRECTED + 1] {
+            let mut bytes = Vec::new();
+            seal.append(100, 7, &vec![0x5a; len], &mut bytes);
+            let good = bytes.clone();
+            let is_short = len == LONGEST_CORRECTED;
+            let places = [3, FRAME * 8, FRAME * 8 + 4001 * 8, good.len() * 8 - 1];
+            for bit in places {
+                flip(&mut bytes, bit);
+                assert_eq!(seal.corrected(100, &bytes), is_short.then(|| good.clone()), "bit {bit} of {len} bytes");
+                flip(&mut bytes, bit);
+            }
+            flip(&mut bytes, places[1]);
+            flip(&mut bytes, places[3]);
+            assert_eq!(seal.corrected(100, &bytes), None);
+        }
+    }
+
+    /// What makes two wrong bits never a record: the beginnings of records are far apart.
+    #[test]
+    fn the_beginnings_of_two_records_differ_in_four_bits_at_least() {
+        let seal = Seal::new(5, 1);
+        let check = |kind: u8, len: u32| seal.begin(100, kind, len).finalize() as u16;
+        // Checksums of differences are the same for all beginnings: one stands for all.
+        let of_bits = |bits: u64| (u64::from(check(0, 0)) ^ u64::from(check(bits as u8, (bits >> 8) as u32))) as u16;
+        let one: Vec<u16> = (0..40).map(|bit| of_bits(1 << bit)).collect();
+        for a in 0..40 {
+            assert!(3 <= one[a].count_ones(), "{a}");
+            for b in 0..a {
+                assert!(2 <= (one[a] ^ one[b]).count_ones(), "{a} {b}");
+                for c in 0..b {
+                    assert!(1 <= (one[a] ^ one[b] ^ one[c]).count_ones(), "{a} {b} {c}");
+                }
+            }
         }
     }
 }

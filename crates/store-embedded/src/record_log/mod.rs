@@ -34,7 +34,7 @@ pub(crate) use self::{
     check::{check_file, file_bytes, missing_files, reaches},
     files::LogFiles,
     folder::{LogFolder, WhenUnread},
-    frame::{HEADER, LONGEST_PAYLOAD, VERSION, newer, store_of},
+    frame::{HEADER, LONGEST_CORRECTED, LONGEST_PAYLOAD, VERSION, newer, store_of},
 };
 use self::{
     draft::{Draft, write_draft},
@@ -53,6 +53,7 @@ use crate::folder::io_error;
 const PIECE: usize = 256 << 10;
 
 const NOT_A_RECORD: &str = "the bytes are not a record";
+const ONE_BIT: &str = "one bit of the record is wrong, and is corrected: nothing is lost";
 
 fn cut_off(offset: u64) -> String {
     format!("the record at byte {offset} is cut off")
@@ -210,7 +211,7 @@ impl RecordLog {
             (self.wants_rewrite, self.has_damage) = (true, true);
         }
         let seal = Seal::new(self.folder.store, number);
-        let (mut good_until, mut is_damaged, mut is_unsure) = (HEADER as u64, false, false);
+        let (mut good_until, mut is_damaged, mut is_corrected, mut is_unsure) = (HEADER as u64, false, false, false);
         let (mut records, mut unread, mut damaged, mut ends_at) = (0_u64, 0, 0, HEADER as u64);
         walk(&*file, found.min(wanted), &seal, |part| match part {
             Part::Record(offset, kind, payload) => {
@@ -219,6 +220,15 @@ impl RecordLog {
                 good_until = offset + place.bytes();
                 ends_at = good_until;
                 records += 1;
+            }
+            Part::Corrected(offset, bytes, kind, payload) => {
+                reporter.bytes(what, &path, offset, bytes, ONE_BIT);
+                let place = Place { file: number, offset, len: payload.len() as u32 };
+                each(place, kind, payload);
+                good_until = offset + place.bytes();
+                ends_at = good_until;
+                records += 1;
+                is_corrected = true;
             }
             Part::Unread(offset, bytes) => {
                 good_until = offset + bytes;
@@ -264,7 +274,7 @@ impl RecordLog {
                 }
             }
         }
-        self.wants_rewrite |= is_damaged;
+        self.wants_rewrite |= is_damaged || is_corrected;
         let len = if end.is_some() { found.min(wanted) } else { good_until };
         is_unsure |= ends_at < len;
         self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len, is_unsure });
@@ -406,7 +416,7 @@ impl RecordLog {
                     self.folder.reporter.missing(self.folder.what, &path, &zeros(offset, bytes));
                 }
                 Part::Torn(offset) => self.folder.reporter.missing(self.folder.what, &path, &cut_off(offset)),
-                Part::Record(..) | Part::Unread(..) => {}
+                Part::Record(..) | Part::Corrected(..) | Part::Unread(..) => {}
             });
         }
     }

@@ -78,11 +78,26 @@ fn a_file_that_is_cut_anywhere_keeps_the_records_before() {
 }
 
 #[test]
-fn a_flipped_bit_costs_one_record_and_is_reported() {
+fn a_flipped_bit_costs_nothing_and_is_reported_once() {
     let (data, path, bytes) = small();
     for bit in 0..bytes.len() * 8 {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);
+        std::fs::write(&path, &flipped).unwrap();
+        let damage = DamageLog::new();
+        let (_, found) = open(data.path(), &damage).unwrap();
+        assert_eq!(found, records(0..10), "bit {bit}");
+        assert_eq!(damage.totals().0, 1, "bit {bit} of {}: {:?}", bytes.len(), damage.examples());
+    }
+}
+
+#[test]
+fn two_flipped_bits_cost_one_record_and_are_reported() {
+    let (data, path, bytes) = small();
+    for bit in 0..bytes.len() * 8 - 1 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        flipped[bit / 8] ^= 1 << ((bit + 1) % 8);
         std::fs::write(&path, &flipped).unwrap();
         let damage = DamageLog::new();
         let (_, found) = open(data.path(), &damage).unwrap();

@@ -2,7 +2,7 @@
 
 use host::{DiskFile, retried};
 
-use super::frame::{FRAME, HEADER, MARK, Seal};
+use super::frame::{FRAME, HEADER, LONGEST_CORRECTED, MARK, Seal};
 
 /// Bytes that are read at once.
 const CHUNK: usize = 256 << 10;
@@ -18,6 +18,8 @@ const PAGE: usize = 4096;
 pub(super) enum Part<'a> {
     /// A whole record at an offset.
     Record(u64, u8, &'a [u8]),
+    /// An offset, and the bytes of a record with one wrong bit; kind and payload of the record with that bit corrected.
+    Corrected(u64, &'a [u8], u8, &'a [u8]),
     /// Bytes that are not a record. Many are handed out in pieces.
     Damaged(u64, &'a [u8]),
     /// An offset, and how many bytes from there on have no record, because reads of them fail.
@@ -104,6 +106,13 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
             return each(Part::Torn(offset));
         }
         view = View::new(file, view.len, offset);
+        if let Some((record, found)) = corrected(&mut view, seal, offset, end)
+            && let Some((kind, payload)) = seal.open(offset, &record)
+        {
+            each(Part::Corrected(offset, &found, kind, payload));
+            offset += record.len() as u64;
+            continue;
+        }
         let mut ahead = View::new(file, view.len, offset);
         while offset < end {
             let zeros = zeros_until(&mut ahead, offset, end);
@@ -129,6 +138,14 @@ fn record<'a>(view: &'a mut View<'_>, seal: &Seal, offset: u64) -> Option<(u8, &
     let (kind, len) = (head.kind, FRAME + head.payload_len);
     let payload = view.at(offset, len).get(FRAME..len)?;
     head.fits(payload).then_some((kind, payload))
+}
+
+/// The record at an offset with its wrong bit corrected, where that is the only one, and the bytes that are there.
+fn corrected(view: &mut View<'_>, seal: &Seal, offset: u64, end: u64) -> Option<(Vec<u8>, Vec<u8>)> {
+    let bytes = view.at(offset, (FRAME + LONGEST_CORRECTED).min((end - offset) as usize)).to_vec();
+    let record = seal.corrected(offset, &bytes).filter(|_| !view.has_holes)?;
+    let found = bytes[..record.len()].to_vec();
+    Some((record, found))
 }
 
 /// The offset of the first whole record from an offset on.
