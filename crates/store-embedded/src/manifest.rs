@@ -8,8 +8,12 @@
 //! journal 3 5 6 83ab0f1577c29d04
 //! names 1 70512
 //! events 1 60
+//! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
+//! missing datapoints_10080p_60s_0/7083/10-10.rows 912 27cc8e01 40 0 39 28333790 83ab0f1577c29d04
+//! gone datapoints_10080p_60s_0/7083/11-11.rows 880 5b1f08aa 40 0 39 28333795 83ab0f1577c29d04
 //! file datapoints_10080p_60s_0/7083/3-9.rows 70512 9f01c4d2 1000 0 999 28333777 83ab0f1577c29d04
 //! expired datapoints_10080p_60s_0/7041
+//! store 0000000000000000000000000000002a
 //! lost datapoints_10080p_60s_0/7083 28333 0 28333 99 28333540
 //! missing datapoints_10080p_60s_0/7083/10-10.rows 912 27cc8e01 40 0 39 28333790 83ab0f1577c29d04
 //! gone datapoints_10080p_60s_0/7083/11-11.rows 880 5b1f08aa 40 0 39 28333795 83ab0f1577c29d04
@@ -20,8 +24,15 @@
 //! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
 //! opening of the store that wrote it, where that is known (version 3; of the mark, too). `missing` is a file that a start did
 //! not find (version 4), `gone` one that a restored backup lacks (version 5). Version 6 may name tables of rollups. `end` has the CRC-32 of all bytes before the line.
+//!
+//! The lines of lost rows and of files that are not there come twice, in front of the `file` lines and at the end, and there a
+//! second `store` line: nothing else remembers what they say, and a manifest with damage in one of both still has the other.
 
-use std::{collections::BTreeSet, fmt::Write, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
+    fmt::Write,
+    path::Path,
+};
 
 use metric::{Aggregation, MetricId, Slot, Stage, Table};
 use store::JournalMark;
@@ -161,20 +172,30 @@ impl Manifest {
                 let _ = writeln!(text, "{word} {file} {bytes}");
             }
         }
+        let has_losses = !(self.lost.is_empty() && self.missing.is_empty());
+        self.add_losses(&mut text);
         self.files.iter().for_each(|file| file.add_to(&mut text, "file"));
         for window in &self.expired {
             let _ = writeln!(text, "expired {}", folder(*window).display());
         }
+        if has_losses {
+            let _ = writeln!(text, "store {:032x}", self.store);
+            self.add_losses(&mut text);
+        }
+        let crc = crc32fast::hash(text.as_bytes());
+        let _ = writeln!(text, "end {crc:08x}");
+        text
+    }
+
+    /// Appends the lines of what only the manifest remembers.
+    fn add_losses(&self, text: &mut String) {
         for (window, Lost { first, last, newest }) in &self.lost {
             let (RowKey { group, metric }, RowKey { group: last_group, metric: last_metric }) = (first, last);
             let window = folder(*window);
             let _ = writeln!(text, "lost {} {group} {metric} {last_group} {last_metric} {newest}", window.display());
         }
         let word = |file: &ManifestFile| if file.is_gone { "gone" } else { "missing" };
-        self.missing.iter().for_each(|file| file.add_to(&mut text, word(file)));
-        let crc = crc32fast::hash(text.as_bytes());
-        let _ = writeln!(text, "end {crc:08x}");
-        text
+        self.missing.iter().for_each(|file| file.add_to(text, word(file)));
     }
 
     pub(crate) fn parse(bytes: &[u8]) -> Result<Manifest, ManifestError> {
@@ -197,22 +218,36 @@ impl Manifest {
         for line in lines {
             manifest.read(line).ok_or_else(|| damaged(&format!("the line `{line}` has no meaning")))?;
         }
+        let (mut lost, mut missing) = (BTreeSet::new(), BTreeSet::new());
+        manifest.lost.retain(|lost_here| lost.insert(*lost_here));
+        manifest.missing.retain(|file| missing.insert((file.window, file.flushes)));
         Ok(manifest)
     }
 
     /// What a damaged manifest of a store says of files and of lost rows, line by line: one flipped bit costs its line. The files are
-    /// as if they were missing for good: a line may be wrong, and nothing must wait for it.
+    /// as if they were missing for good, because a line may be wrong, and nothing must wait for it; one that is there twice is right.
     pub(crate) fn salvage(bytes: &[u8], store: u128) -> Manifest {
-        let mut all = Manifest::default();
+        let (mut all, mut is_ours) = (Manifest::default(), false);
         for line in bytes.split(|byte| *byte == b'\n') {
             let _ = std::str::from_utf8(line).ok().and_then(|line| all.read(line));
+            is_ours |= all.store == store;
         }
-        if all.store != store {
+        if !is_ours {
             return Manifest::default();
         }
-        let mut missing = std::mem::take(&mut all.files);
-        missing.append(&mut all.missing);
-        missing.iter_mut().for_each(|file| file.is_gone = true);
+        let mut missing: BTreeMap<(WindowKey, Flushes), ManifestFile> = BTreeMap::new();
+        let for_good = |file: ManifestFile| ManifestFile { is_gone: true, ..file };
+        for file in all.missing {
+            match missing.entry((file.window, file.flushes)) {
+                Entry::Vacant(first) => _ = first.insert(for_good(file)),
+                Entry::Occupied(mut first) if *first.get() == for_good(file) => _ = first.insert(file),
+                Entry::Occupied(_) => {}
+            }
+        }
+        for file in all.files {
+            missing.entry((file.window, file.flushes)).or_insert(for_good(file));
+        }
+        let missing = missing.into_values().collect();
         Manifest { missing, lost: all.lost, expired: all.expired, ..Manifest::default() }
     }
 
@@ -361,5 +396,47 @@ mod tests {
         for len in 0..text.len() {
             assert!(Manifest::parse(&text.as_bytes()[..len]).is_err(), "{len} bytes");
         }
+    }
+
+    #[test]
+    fn a_flipped_bit_of_a_manifest_costs_nothing_of_what_it_remembers_of_losses() {
+        let window = (table_of("datapoints_10080p_60s_0").unwrap(), 7083);
+        let file = ManifestFile {
+            window,
+            flushes: Flushes { first: 3, last: 9 },
+            bytes: 70_512,
+            index_crc: 0x9f01_c4d2,
+            rows: 1000,
+            metrics: (MetricId(0), MetricId(999)),
+            newest: 28_333_777,
+            opening: 0x83ab,
+            is_gone: false,
+        };
+        let missing = ManifestFile { flushes: Flushes { first: 10, last: 12 }, ..file };
+        let gone = ManifestFile { flushes: Flushes { first: 13, last: 13 }, is_gone: true, ..file };
+        let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
+        let lost = (window, Lost { first: key(0), last: key(99), newest: 28_333_540 });
+        let whole = Manifest {
+            store: 42,
+            files: vec![file],
+            missing: vec![missing, gone],
+            lost: vec![lost],
+            ..Manifest::default()
+        };
+        let text = whole.encode();
+        assert_eq!(Manifest::parse(text.as_bytes()), Ok(whole));
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let found = Manifest::salvage(&flipped, 42);
+            let has = |file: ManifestFile| {
+                found.missing.iter().any(|found| (found.window, found.flushes) == (file.window, file.flushes))
+            };
+            assert!(has(missing) && has(gone) && found.lost.contains(&lost), "bit {bit}: {found:?}");
+        }
+        // Where both of its lines are whole, it is waited for.
+        let found = Manifest::salvage(&text.as_bytes()[..text.len() - 3], 42);
+        assert_eq!(found.missing, [ManifestFile { is_gone: true, ..file }, missing, gone]);
+        assert_eq!(Manifest::salvage(text.as_bytes(), 43), Manifest::default());
     }
 }

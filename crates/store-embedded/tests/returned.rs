@@ -247,6 +247,39 @@ fn a_verification_finds_the_files_that_a_start_reports_because_the_manifest_does
 }
 
 #[test]
+fn a_flipped_bit_in_the_line_of_a_missing_file_does_not_forget_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, away) = (dir.path().join("store"), dir.path().join("away"));
+    let lost = three(&store, dir.path())[1].clone();
+    fs::rename(&lost, &away).unwrap();
+    let opened = || {
+        let options = options(dir.path());
+        (EmbeddedDriver::open(&store, options.clone()).unwrap(), found(&options))
+    };
+    block_on(opened().0.sync()).unwrap();
+    let whole = fs::read(store.join("manifest")).unwrap();
+    let place = |text: &str| whole.windows(text.len()).position(|part| part == text.as_bytes()).unwrap();
+    let name = lost.file_name().unwrap().to_str().unwrap();
+    let places = ["plumbago rows", "\nstore", "\nmissing"].map(place).into_iter().flat_map(|at| [at + 2, at + 10]);
+    for at in places.chain([place(name)]) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1;
+        fs::write(store.join("manifest"), bytes).unwrap();
+        for _ in 0..3 {
+            let (driver, reports) = opened();
+            assert!(reports.iter().any(|report| report.contains(name)), "byte {at}: {reports:?}");
+            assert!(read(&driver, 1).1, "its rows may be lost");
+            block_on(driver.write(vec![run(20)])).unwrap();
+            block_on(driver.sync()).unwrap();
+        }
+    }
+    fs::rename(&away, &lost).unwrap();
+    for _ in 0..2 {
+        assert_eq!(read(&opened().0, 1), (vec![0.5], false));
+    }
+}
+
+#[test]
 fn a_manifest_that_is_made_again_keeps_which_files_are_missing_and_uses_one_that_is_back() {
     let dir = tempfile::tempdir().unwrap();
     let (store, away) = (dir.path().join("store"), dir.path().join("away"));
