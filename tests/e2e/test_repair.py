@@ -9,8 +9,8 @@ from plumbago import run
 
 METRICS = 300
 STORED = 60
-# Seconds of a row of points of one second.
-ROW = 2000
+# Seconds of a row of points of one second: 1,000 slots.
+ROW = 1000
 
 
 def fill(server):
