@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, path::Path};
 use host::{DamagedFolder, Disk, Host, replace_file};
 use ingest::wal::{check_chain, name_of_missing, note_lengths, note_missing, read_contents, without_damage};
 use metric::MetricId;
-use store_embedded::{EmbeddedOptions, identity_of, read_journal_mark};
+use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, read_journal_mark};
 
 use crate::{
     error::BackupError,
@@ -56,7 +56,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let is_named = before.faults().any(|(_, fault)| fault.metrics.is_some());
     let names = if is_named { store_embedded::names_of(disk, &store) } else { BTreeMap::new() };
-    if dry_run || before.is_good() {
+    // A repair ends these reports, also where every byte can be read.
+    let is_done = before.is_good() && !has_noted_losses(disk, &store);
+    if dry_run || is_done {
         return Ok(Repaired { before, after: None, names });
     }
     let damaged = DamagedFolder::new(host, data);

@@ -13,8 +13,8 @@ use metric::{MetricId, Timestamp};
 use store::LAST_NUMBER;
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
-    lost_names, lost_rows, missing_logs, of_other_timeline, other_store, read_journal_mark, read_manifest,
-    unlisted_rows, without_name,
+    lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, of_other_timeline, other_store,
+    read_journal_mark, read_manifest, unlisted_rows, without_name,
 };
 
 use crate::{
@@ -318,21 +318,31 @@ fn find_known_losses(disk: &dyn Disk, store: &Path, report: &mut Report) {
     for file in &mut report.files {
         stored.extend(&std::mem::take(&mut file.metrics));
     }
+    for (how, metrics) in lost_policies(disk, store) {
+        add_lost_by_names(report, "policy", how, metrics);
+    }
+    for (how, metrics) in lost_deletions(disk, store) {
+        add_lost_by_names(report, "deletions", how, metrics);
+    }
     // What a log that cannot be read would name is not known.
     let Some(nameless) = without_name(disk, store, &stored) else { return };
-    let ends = nameless.iter().next().zip(nameless.iter().last());
-    let file = PathBuf::from(LOGS[0].0);
-    if ends.is_some() {
+    if let Some(ends) = nameless.iter().next().zip(nameless.iter().last()) {
         let how = format!(
             "{} metrics have rows and no name, because damage cost their names: they are gone from all answers, and their rows \
              stay until they expire",
             nameless.iter().count()
         );
-        let is_damaged = |one: &&mut Checked| one.path.starts_with(&file) && !one.faults.is_empty();
-        match report.files.iter_mut().find(is_damaged) {
-            Some(log) => log.faults.push(DamagedPart { metrics: ends, ..DamagedPart::of_file("names", 0, how) }),
-            None => report.known_losses.push(KnownLoss { file, how, metrics: ends, span: None }),
-        }
+        add_lost_by_names(report, "names", how, ends);
+    }
+}
+
+/// Adds what the log of names lacks: to its faults where it has some, and otherwise to what earlier damage cost.
+fn add_lost_by_names(report: &mut Report, what: &'static str, how: String, ends: (MetricId, MetricId)) {
+    let file = PathBuf::from(LOGS[0].0);
+    let is_damaged = |one: &&mut Checked| one.path.starts_with(&file) && !one.faults.is_empty();
+    match report.files.iter_mut().find(is_damaged) {
+        Some(log) => log.faults.push(DamagedPart { metrics: Some(ends), ..DamagedPart::of_file(what, 0, how) }),
+        None => report.known_losses.push(KnownLoss { file, how, metrics: Some(ends), span: None }),
     }
 }
 

@@ -41,13 +41,12 @@ impl Reporter {
         self.report(what, path, how.to_owned(), 0, None);
     }
 
-    /// Reports metrics that may have lost their names.
-    pub(crate) fn names_lost(&self, folder: &Path, metrics: (MetricId, MetricId), how: &str) {
+    /// Reports names or deletions of metrics that may be lost.
+    pub(crate) fn names_lost(&self, what: &'static str, folder: &Path, metrics: (MetricId, MetricId), how: &str) {
         let (file, found_at, how) = (self.shown(folder), self.host.clock.now(), how.to_owned());
-        let damage =
-            Damage { found_at, what: "names", file, how: how.clone(), metrics: Some(metrics), ..Damage::default() };
+        let damage = Damage { found_at, what, file, how: how.clone(), metrics: Some(metrics), ..Damage::default() };
         if self.log.report(damage) {
-            tracing::error!(folder = %folder.display(), "names are lost: {how}");
+            tracing::error!(folder = %folder.display(), "{what} are lost: {how}");
         }
     }
 

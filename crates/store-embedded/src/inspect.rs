@@ -1,7 +1,7 @@
 //! The files of a store besides its rows, read without opening it.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     io,
     path::{Path, PathBuf},
 };
@@ -15,7 +15,7 @@ use crate::{
     id_set::IdSet,
     layout1,
     manifest::{Manifest, table_of},
-    names,
+    names::{self, Losses},
     newer::{list, read_to},
     opening,
     record_log::{self, LogEnd},
@@ -26,6 +26,9 @@ use crate::{
 };
 
 pub use crate::record_log::LogReport;
+
+/// Names that a loss gives as examples.
+const MOST_NAMES: usize = 10;
 
 /// The store that a spec names.
 ///
@@ -131,6 +134,74 @@ pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
     lost.chain(missing).collect()
 }
 
+/// What damage has cost the log of names, as starts have noted it until a repair.
+fn noted_losses(disk: &dyn Disk, store: &Path) -> Losses {
+    let (mut losses, mut known, mut deleted) = (Losses::default(), IdSet::default(), IdSet::default());
+    each_name_record(disk, store, |kind, payload| {
+        names::take_losses(kind, payload, &mut losses);
+        let ids = if names::is_metric(kind) { &mut known } else { &mut deleted };
+        names::ids_of(kind, payload, |metric| _ = ids.insert(metric));
+    });
+    losses.settle(&known, &deleted);
+    losses
+}
+
+/// Whether a start has noted what damage has cost the log of names, and still says it.
+pub fn has_noted_losses(disk: &dyn Disk, store: &Path) -> bool {
+    !noted_losses(disk, store).is_none()
+}
+
+/// Deletions that damage has cost the log of names, as starts have noted them until a repair: each in words, and the first and last of
+/// the metrics.
+pub fn lost_deletions(disk: &dyn Disk, store: &Path) -> Vec<(String, (MetricId, MetricId))> {
+    let losses = noted_losses(disk, store).of_deletions();
+    let named = if losses.is_none() { BTreeMap::new() } else { names_of(disk, store) };
+    let examples = losses.succeeded().iter().filter_map(|id| named.get(&id).cloned()).take(MOST_NAMES);
+    let texts = losses.texts(&examples.collect::<Vec<_>>());
+    texts.into_iter().map(|(_, how, metrics)| (how, metrics)).collect()
+}
+
+/// Policies that metrics of the log of names have and whose records are lost: each in words, and the first and last of its metrics.
+pub fn lost_policies(disk: &dyn Disk, store: &Path) -> Vec<(String, (MetricId, MetricId))> {
+    let (mut known, mut used) = (BTreeSet::new(), BTreeSet::new());
+    each_name_record(disk, store, |kind, payload| {
+        known.extend(names::policy_of(kind, payload));
+        names::policies_of(kind, payload, |number| _ = used.insert(number));
+    });
+    let mut lost: BTreeMap<u16, IdSet> = used.difference(&known).map(|&number| (number, IdSet::default())).collect();
+    if lost.is_empty() {
+        return Vec::new();
+    }
+    each_name_record(disk, store, |kind, payload| {
+        // The last record of a metric counts.
+        names::ids_of(kind, payload, |metric| lost.values_mut().for_each(|metrics| _ = metrics.remove(metric)));
+        names::policies_of(kind, payload, |number| {
+            if let Some(metrics) = lost.get_mut(&number) {
+                names::ids_of(kind, payload, |metric| _ = metrics.insert(metric));
+            }
+        });
+    });
+    let in_words = |(number, metrics): (u16, IdSet)| {
+        let ends = metrics.iter().next().zip(metrics.highest())?;
+        let how = format!(
+            "the record of policy {number} is lost, by which {} metrics were kept; a start looks for it in the saved names, the journal \
+             and the rules",
+            metrics.iter().count()
+        );
+        Some((how, ends))
+    };
+    lost.into_iter().filter_map(in_words).collect()
+}
+
+/// Calls `each` with every record of the log of names that can be read, in order.
+fn each_name_record(disk: &dyn Disk, store: &Path, mut each: impl FnMut(u8, &[u8])) {
+    let id = check_spec(disk, store).ok();
+    for path in list(disk, &store.join("names")).unwrap_or_default() {
+        // One that cannot be read has none.
+        let _ = record_log::check_file(disk, &path, "names record", id, &mut each);
+    }
+}
+
 /// Those of the metrics that the log of names neither names nor says are deleted. Rows are written only for metrics whose
 /// names are on the disk, so damage cost the names of those that have rows.
 /// `None` where a file of the log cannot be read.
@@ -190,17 +261,15 @@ pub fn names_of(disk: &dyn Disk, store: &Path) -> BTreeMap<MetricId, String> {
 
 /// Names of several ids that are not deleted, with these ids, rising. What cannot be read is left out.
 pub fn same_names(disk: &dyn Disk, store: &Path) -> Vec<(String, Vec<MetricId>)> {
-    let id = check_spec(disk, store).ok();
-    let (mut named, mut deleted) = (BTreeMap::new(), IdSet::default());
-    for path in list(disk, &store.join("names")).unwrap_or_default() {
-        // One that cannot be read names nothing.
-        let _ = record_log::check_file(disk, &path, "names record", id, |kind, payload| {
-            match names::name_of(kind, payload) {
-                Some((metric, name)) => _ = named.insert(metric, name),
-                None => names::ids_of(kind, payload, |metric| _ = deleted.insert(metric)),
-            }
-        });
-    }
+    let (mut named, mut deleted, mut losses) = (BTreeMap::new(), IdSet::default(), Losses::default());
+    each_name_record(disk, store, |kind, payload| {
+        names::take_losses(kind, payload, &mut losses);
+        match names::name_of(kind, payload) {
+            Some((metric, name)) => _ = named.insert(metric, name),
+            None => names::ids_of(kind, payload, |metric| _ = deleted.insert(metric)),
+        }
+    });
+    deleted.extend(losses.succeeded());
     let mut ids: BTreeMap<String, Vec<MetricId>> = BTreeMap::new();
     for (metric, name) in named.into_iter().filter(|(metric, _)| !deleted.contains(*metric)) {
         ids.entry(name).or_default().push(metric);

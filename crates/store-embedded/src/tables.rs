@@ -78,6 +78,7 @@ impl Tables {
             reporter.missing("names record", &dir.join("names"), how);
         }
         let (of_names, of_events) = (note_missing_names(&names, &points), note_missing_events(&events, &points));
+        let _ = names.settle_losses().inspect_err(cannot_note);
         points.follow_logs(of_names.then(|| names.files()), of_events.then(|| events.files()));
         if names.missing().iter().any(|(_, count)| *count == 0) {
             reporter.log_cut("names record", &dir.join("names"), NAMES_CUT);

@@ -59,7 +59,8 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
         _ if places == 0 && after.has_known_losses() => {
             "nothing is damaged now; what earlier damage cost is lost\n".to_owned()
         }
-        _ if places == 0 => "nothing is damaged\n".to_owned(),
+        Some(_) if places == 0 => "nothing is damaged; what earlier damage cost is not reported any more\n".to_owned(),
+        None if places == 0 => "nothing is damaged\n".to_owned(),
         None if dry_run => format!("{places} damaged places; nothing was changed\n"),
         Some(after) if !after.is_good() => {
             let left = after.faults().count();

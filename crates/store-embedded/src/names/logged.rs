@@ -1,17 +1,26 @@
 //! What is in the names log: which ids it has, which of their records is the last, and what a rewrite keeps.
 
-use std::{collections::HashMap, io, path::Path};
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{DefaultHasher, Hasher},
+    io,
+    path::Path,
+};
 
 use metric::{MetricId, Policy};
 use parking_lot::RwLock;
 use store::{Incarnation, LostPolicy, StoreError};
 
-use super::record::{
-    DELETED, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_opening, decode_policy,
-    decode_runs, decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of, policies_of,
+use super::{
+    losses::Losses,
+    record::{
+        DELETED, LOST, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_opening,
+        decode_policy, decode_runs, decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of,
+        name_of, policies_of,
+    },
 };
 use crate::{
-    id_set::{IdSet, runs},
+    id_set::IdSet,
     record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Place, RecordLog, Records, rotted},
 };
 
@@ -23,6 +32,9 @@ const DELETED_BYTES: u64 = 80;
 
 /// Openings that a rewrite keeps.
 const MOST_OPENINGS: usize = 512;
+
+/// Names that a report gives as examples.
+const MOST_NAMES: usize = 10;
 
 /// The log, and what of it is in memory.
 #[derive(Debug)]
@@ -42,6 +54,10 @@ pub(super) struct Logged {
     owed: Records,
     /// Runs of ids whose records were missing when a start looked: first and how many.
     pub(super) missing: Vec<(MetricId, u32)>,
+    /// What damage has cost, as far as that is known.
+    pub(super) losses: Losses,
+    /// What this opening has found, until it is settled.
+    new_losses: Losses,
     pub(super) next: MetricId,
     /// Bytes of records that are obsolete, about.
     stale: u64,
@@ -54,7 +70,8 @@ impl Logged {
     pub(super) fn open(folder: LogFolder, deleted: &mut IdSet) -> Result<Logged, StoreError> {
         let mut read = Read::default();
         let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
-        let Read { known, last, policies, used_policies, openings, missing, next, stale } = read;
+        let Read { known, last, policies, used_policies, openings, missing, mut losses, next, stale } = read;
+        losses.settle(&known, deleted);
         let next = MetricId(next);
         Ok(Logged {
             log,
@@ -66,10 +83,98 @@ impl Logged {
             openings,
             owed: Records::default(),
             missing,
+            losses,
+            new_losses: Losses::default(),
             next,
             stale,
             rewrite_from: 0,
         })
+    }
+
+    /// Finds what the damage costs that this opening has met. Reads the log again only where it has met some.
+    pub(super) fn find_losses(&mut self, deleted: &IdSet) {
+        if !self.has_damage() && self.log.last_lost(DELETED).is_none() {
+            return;
+        }
+        let mut found = Losses::default();
+        self.unnamed(deleted).for_each(|id| _ = found.nameless.insert(id));
+        if let Some(lost) = self.log.last_lost(DELETED)
+            && let Err(error) = self.find_lost_deletions(lost, &mut found)
+        {
+            tracing::warn!(%error, "cannot read all names to see whether deletions of metrics are lost");
+        }
+        self.new_losses = found;
+    }
+
+    /// Finds the metrics whose deletions may have been in a record in front of a place: those that are named in front of it. Where one
+    /// of them shares its name with a later one it was deleted, because a name has one metric at a time.
+    fn find_lost_deletions(&self, lost: (u64, u64), found: &mut Losses) -> io::Result<()> {
+        let (mut hashes, mut before) = (Vec::new(), IdSet::default());
+        self.scan_places(|place, id, payload| {
+            if let Some(name) = name_of(payload) {
+                hashes.push((hash(name), id));
+            }
+            if place.is_before(lost) {
+                before.insert(id);
+                found.deleted_below = found.deleted_below.max(id.0.saturating_add(1));
+            }
+        })?;
+        hashes.sort_unstable();
+        let mut same = IdSet::default();
+        for group in hashes.chunk_by(|a, b| a.0 == b.0).filter(|group| 1 < group.len()) {
+            group.iter().for_each(|(_, id)| _ = same.insert(*id));
+        }
+        if same.highest().is_none() {
+            return Ok(());
+        }
+        let mut named: BTreeMap<String, Vec<MetricId>> = BTreeMap::new();
+        self.scan(|id, payload| {
+            if let Some(name) = name_of(payload).filter(|_| same.contains(id)) {
+                named.entry(name.to_owned()).or_default().push(id);
+            }
+        })?;
+        for mut ids in named.into_values() {
+            ids.sort_unstable();
+            ids.pop();
+            ids.into_iter().filter(|id| before.contains(*id)).for_each(|id| _ = found.succeeded.insert(id));
+        }
+        Ok(())
+    }
+
+    /// Reports what damage has cost, also before this opening, and notes durably what this opening has found. After an error the next
+    /// write notes it first. Where it `is_noted` that the end of the log is missing, that stands for deletions in damage there.
+    pub(super) fn settle_losses(&mut self, is_noted: bool) -> Result<(), StoreError> {
+        if is_noted && self.log.last_lost(DELETED).is_some_and(|lost| self.log.is_at_end(lost)) {
+            self.new_losses.deleted_below = 0;
+        }
+        let new = std::mem::take(&mut self.new_losses);
+        self.losses.extend(&new);
+        self.report_losses(new.is_none());
+        let records = new.records();
+        if records.bytes() == 0 { Ok(()) } else { self.write_or_owe(records) }
+    }
+
+    fn report_losses(&self, is_found_before: bool) {
+        let mut names = Vec::new();
+        if self.losses.succeeded.highest().is_some() {
+            // What cannot be read now is not an example.
+            let _ = self.scan(|id, payload| {
+                if names.len() < MOST_NAMES && self.losses.succeeded.contains(id) {
+                    names.extend(name_of(payload).map(str::to_owned));
+                }
+            });
+        }
+        let folder = self.folder();
+        for (what, how, metrics) in self.losses.texts(&names) {
+            let since = if is_found_before { "; found before; plumbago repair ends this report" } else { "" };
+            folder.reporter.names_lost(what, &folder.dir, metrics, &format!("{how}{since}"));
+        }
+    }
+
+    /// Ends what is noted of losses; the next rewrite leaves it out.
+    pub(super) fn forget_losses(&mut self) -> Losses {
+        self.new_losses = Losses::default();
+        std::mem::take(&mut self.losses)
     }
 
     /// Whether records of the log were lost. What cannot be read may be read by the next start.
@@ -77,10 +182,9 @@ impl Logged {
         self.log.has_damage()
     }
 
-    /// Ids that were given and have neither a name nor a deletion, as runs. Openings leave out ids, too.
-    pub(super) fn unnamed(&self, deleted: &IdSet) -> Vec<(MetricId, u32)> {
-        let is_unnamed = |id: &MetricId| !self.known.contains(*id) && !deleted.contains(*id);
-        runs((0..self.next.0).map(MetricId).filter(is_unnamed))
+    /// Ids that were given and have neither a name nor a deletion. Openings leave out ids, too.
+    fn unnamed(&self, deleted: &IdSet) -> impl Iterator<Item = MetricId> {
+        (0..self.next.0).map(MetricId).filter(|id| !self.known.contains(*id) && !deleted.contains(*id))
     }
 
     /// Finds and reports the policies whose records are lost, where metrics have them. Reads the log again only where one is.
@@ -119,13 +223,18 @@ impl Logged {
     /// # Errors
     /// Some bytes cannot be read now, after `each` had the records of the others.
     pub(super) fn scan(&self, mut each: impl FnMut(MetricId, &[u8])) -> io::Result<()> {
+        self.scan_places(|_, id, payload| each(id, payload))
+    }
+
+    /// As [`Logged::scan`], with the places of the records.
+    fn scan_places(&self, mut each: impl FnMut(Place, MetricId, &[u8])) -> io::Result<()> {
         self.log.files().scan(|place, kind, payload| {
             if kind == METRIC
                 && let Some(id) = id_of(payload)
                 && self.known.contains(id)
                 && self.last.get(&id).is_none_or(|last| *last == place)
             {
-                each(id, payload);
+                each(place, id, payload);
             }
         })
     }
@@ -235,6 +344,9 @@ impl Logged {
             for runs in self.missing.chunks(MOST_RUNS) {
                 draft.put(MISSING, &encode_runs(runs))?;
             }
+            for (kind, payload) in self.losses.records().iter() {
+                draft.put(kind, payload)?;
+            }
             for runs in deleted.chunks(MOST_RUNS) {
                 draft.put(DELETED, &encode_runs(runs))?;
             }
@@ -290,8 +402,15 @@ struct Read {
     used_policies: Vec<bool>,
     openings: Vec<Incarnation>,
     missing: Vec<(MetricId, u32)>,
+    losses: Losses,
     next: u32,
     stale: u64,
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(name.as_bytes());
+    hasher.finish()
 }
 
 impl Read {
@@ -337,6 +456,7 @@ impl Read {
                     }
                 }
             }
+            LOST => self.losses.take(payload),
             SEEN => self.next = self.next.max(decode_seen(payload).map_or(0, |next| next.0)),
             _ => {}
         }

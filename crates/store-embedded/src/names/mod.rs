@@ -3,6 +3,7 @@
 //! Records wait in memory until a sync writes them to the log `store/names/`.
 
 mod logged;
+mod losses;
 mod policies;
 mod record;
 
@@ -20,8 +21,8 @@ use self::{
     logged::Logged,
     policies::Policies,
     record::{
-        DELETED, METRIC, MISSING, MOST_RUNS, OPENING, SEEN, decode_deleted, decode_metric, decode_opening, decode_runs,
-        decode_seen, encode_metric, encode_runs, id_of,
+        DELETED, LOST, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_metric,
+        decode_opening, decode_policy, decode_runs, decode_seen, encode_metric, encode_runs, id_of,
     },
 };
 use crate::{
@@ -29,6 +30,8 @@ use crate::{
     patience::Patience,
     record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Records},
 };
+
+pub(crate) use self::losses::Losses;
 
 /// Records handed out at once by a scan.
 const AT_ONCE: usize = 4096;
@@ -126,6 +129,30 @@ pub(crate) fn ids_of(kind: u8, payload: &[u8], each: impl FnMut(MetricId)) {
     }
 }
 
+/// Whether records of a kind name a metric.
+pub(crate) fn is_metric(kind: u8) -> bool {
+    kind == METRIC
+}
+
+/// The number of the policy that a record is of.
+pub(crate) fn policy_of(kind: u8, payload: &[u8]) -> Option<u16> {
+    (kind == POLICY).then(|| decode_policy(payload)).flatten().map(|(number, _)| number)
+}
+
+/// The numbers of the policies that a metric has which a record names.
+pub(crate) fn policies_of(kind: u8, payload: &[u8], mut each: impl FnMut(u16)) {
+    if kind == METRIC {
+        record::policies_of(payload).for_each(|(_, number)| each(number));
+    }
+}
+
+/// Adds what a record notes of losses.
+pub(crate) fn take_losses(kind: u8, payload: &[u8], losses: &mut Losses) {
+    if kind == LOST {
+        losses.take(payload);
+    }
+}
+
 /// The runs of ids that a record says are missing: first and how many.
 pub(crate) fn missing_of(kind: u8, payload: &[u8]) -> Vec<(MetricId, u32)> {
     if kind == MISSING { decode_runs(payload).collect() } else { Vec::new() }
@@ -159,18 +186,6 @@ fn unread_names(folder: &Path, source: io::Error) -> StoreError {
     StoreError::Io { what, source }
 }
 
-/// Reports the metrics whose names a damaged log may have had.
-fn report_unnamed(folder: &LogFolder, unnamed: &[(MetricId, u32)]) {
-    let (Some(&(first, _)), Some(&(begin, more))) = (unnamed.first(), unnamed.last()) else { return };
-    let last = MetricId(begin.0 + more - 1);
-    let count: u64 = unnamed.iter().map(|&(_, count)| u64::from(count)).sum();
-    let how = format!(
-        "at most {count} metrics have lost their names (ids {first} to {last}): these metrics are gone from all answers, unless \
-         the journal still names them; their rows stay until they expire"
-    );
-    folder.reporter.names_lost(&folder.dir, (first, last), &how);
-}
-
 impl Names {
     /// Reads the log.
     pub(crate) fn open(folder: LogFolder) -> Result<Names, StoreError> {
@@ -179,9 +194,7 @@ impl Names {
         let mut pending = Pending { next: logged.next.0, ..Pending::default() };
         pending.policies = Policies::logged(&logged.policies, logged.used_policies.len());
         logged.find_lost_policies(&folder);
-        if logged.has_damage() {
-            report_unnamed(&folder, &logged.unnamed(&deleted));
-        }
+        logged.find_losses(&deleted);
         let files = logged.files();
         Ok(Names { files, deleted: RwLock::new(deleted), logged: Mutex::new(logged), pending: Mutex::new(pending) })
     }
@@ -305,9 +318,22 @@ impl Names {
         self.logged.lock().missing.clone()
     }
 
-    /// The next rewrite leaves out which ids are missing.
+    /// The next rewrite leaves out which ids are missing, and what else damage has cost. Deletions that are known to be lost are made
+    /// again.
     pub(crate) fn forget_missing(&self) {
-        self.logged.lock().missing.clear();
+        let losses = {
+            let mut logged = self.logged.lock();
+            logged.missing.clear();
+            logged.forget_losses()
+        };
+        self.delete(&losses.succeeded.iter().collect::<Vec<_>>());
+    }
+
+    /// Reports what damage has cost, and notes it durably. Where the end of the log is noted to be missing, that stands for deletions
+    /// in damage there.
+    pub(crate) fn settle_losses(&self) -> Result<(), StoreError> {
+        let is_noted = !self.missing().is_empty();
+        self.logged.lock().settle_losses(is_noted)
     }
 
     /// Whether the log has what was on the disk once, or replaces it. `None` where that is not known now.
@@ -385,7 +411,8 @@ impl Names {
             }
         };
         let mut left = logged.known().clone();
-        pending.keys().copied().chain(deleted.iter()).for_each(|id| _ = left.remove(id));
+        let succeeded = logged.losses.succeeded.iter();
+        pending.keys().copied().chain(deleted.iter()).chain(succeeded).for_each(|id| _ = left.remove(id));
         patience.retry(|| {
             let scanned = logged.scan(|id, payload| {
                 if left.remove(id) {
@@ -398,7 +425,10 @@ impl Names {
             }
         })?;
         if left.highest().is_some() {
-            report_unnamed(logged.folder(), &left.runs());
+            let folder = logged.folder();
+            for (what, how, metrics) in (Losses { nameless: left, ..Losses::default() }).texts(&[]) {
+                folder.reporter.names_lost(what, &folder.dir, metrics, &how);
+            }
         }
         for (_, payload) in pending.iter().filter(|(id, _)| !deleted.contains(**id)) {
             hand_out(payload);

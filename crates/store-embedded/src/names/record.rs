@@ -7,6 +7,7 @@
 //! kind 4, opening    id u64 │ first id u32
 //! kind 5, seen       next id u32
 //! kind 6, missing    { first id u32 │ how many u32 } …
+//! kind 7, lost       what u8 │ { first id u32 │ how many u32 } …
 //! ```
 
 use metric::{MetricId, Policy, Timestamp};
@@ -20,6 +21,7 @@ pub(super) const DELETED: u8 = 3;
 pub(super) const OPENING: u8 = 4;
 pub(super) const SEEN: u8 = 5;
 pub(super) const MISSING: u8 = 6;
+pub(super) const LOST: u8 = 7;
 
 /// The id of a record of kind [`METRIC`].
 pub(super) fn id_of(payload: &[u8]) -> Option<MetricId> {
@@ -34,6 +36,12 @@ pub(super) fn policies_of(payload: &[u8]) -> impl Iterator<Item = (Timestamp, u1
         Some((Timestamp::from(u32::from_le_bytes(*since)), u16::from_le_bytes(policy.try_into().ok()?)))
     };
     spans.chunks_exact(6).take(usize::from(count)).filter_map(span)
+}
+
+/// The name of a record of kind [`METRIC`].
+pub(super) fn name_of(payload: &[u8]) -> Option<&str> {
+    let count = usize::from(*payload.get(8)?);
+    std::str::from_utf8(payload.get(9 + 6 * count..)?).ok()
 }
 
 /// Unsigned seconds last until 2106.

@@ -191,6 +191,113 @@ fn a_deletion_with_one_wrong_bit_is_a_deletion() {
     }
 }
 
+/// Flips bits of a file.
+fn flip(path: &Path, at: usize, bits: u8) {
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at] ^= bits;
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// What a start reports of names, with the names opened.
+fn reported(data: &Path) -> (Names, Vec<String>) {
+    let damage = DamageLog::new();
+    let names = open_with(data, Host::system(), &damage);
+    names.settle_losses().unwrap();
+    let of_names = damage.examples().into_iter().filter(|found| ["names", "deletions"].contains(&found.what));
+    (names, of_names.map(|found| found.how).collect())
+}
+
+fn ids(names: &Names) -> Vec<u32> {
+    scan(names).into_iter().map(|record| record.id.0).collect()
+}
+
+#[test]
+fn a_metric_whose_deletion_is_lost_does_not_hide_a_later_one_of_its_name() {
+    // The beginning of the record, and its runs.
+    for place in [3, 14] {
+        let data = tempfile::tempdir().unwrap();
+        let (path, deletion) = made_again(data.path());
+        flip(&path, deletion.start + place, 3);
+        for start in 0..3 {
+            let (names, reported) = reported(data.path());
+            assert_eq!(ids(&names), [0, 2], "start {start}");
+            let said = |text: &str| reported.iter().any(|how| how.contains(text));
+            assert!(said("deletions of 1 metrics are lost (ids 1 to 1): the names m1.x"), "{reported:?}");
+            assert!(said("metrics with ids up to 1 that were deleted may be back"), "{reported:?}");
+            assert_eq!(said("found before"), 0 < start, "{reported:?}");
+            names.put(&[record(10 + start, 1)]);
+            names.sync().unwrap();
+            if start == 1 {
+                names.rewrite().unwrap();
+            }
+            names.delete(&[MetricId(10 + start)]);
+            names.sync().unwrap();
+        }
+        // A repair makes the deletion again.
+        let (names, _) = reported(data.path());
+        names.forget_missing();
+        names.sync().unwrap();
+        names.rewrite().unwrap();
+        drop(names);
+        let (names, reported) = reported(data.path());
+        assert_eq!((ids(&names), reported, names.is_deleted(MetricId(1))), (vec![0, 2], Vec::new(), true));
+    }
+}
+
+#[test]
+fn a_lost_deletion_is_reported_until_a_repair() {
+    let data = tempfile::tempdir().unwrap();
+    let (path, deletion) = made_again(data.path());
+    // Without the metric that was made again.
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(deletion.end as u64).unwrap();
+    flip(&path, deletion.start + 14, 3);
+    for _ in 0..3 {
+        let (names, reported) = reported(data.path());
+        assert_eq!(ids(&names)[..2], [0, 1]);
+        assert!(reported.iter().any(|how| how.contains("ids up to 1 that were deleted may be back")), "{reported:?}");
+        names.put(&[record(5, 1)]);
+        names.sync().unwrap();
+        names.rewrite().unwrap();
+    }
+    let (names, _) = reported(data.path());
+    names.forget_missing();
+    names.rewrite().unwrap();
+    drop(names);
+    assert_eq!(reported(data.path()).1, Vec::<String>::new());
+}
+
+#[test]
+fn a_lost_name_is_reported_until_it_is_back_or_a_repair_and_no_deletion_is_doubted() {
+    for is_back in [true, false] {
+        let data = tempfile::tempdir().unwrap();
+        let names = open(data.path());
+        names.put(&[record(0, 1), record(1, 1), record(2, 1)]);
+        names.sync().unwrap();
+        drop(names);
+        let path = data.path().join("names/00000001.log");
+        let place = std::fs::read(&path).unwrap().windows(3).position(|part| part == b"m1.").unwrap();
+        flip(&path, place, 3);
+        for start in 0..3 {
+            let (names, reported) = reported(data.path());
+            let lost = "at most 1 metrics have lost their names (ids 1 to 1)";
+            assert!(reported.len() == 1 && reported[0].contains(lost), "start {start}: {reported:?}");
+            names.sync().unwrap();
+            names.rewrite().unwrap();
+        }
+        let names = open(data.path());
+        if is_back {
+            names.put(&[record(1, 1)]);
+            names.sync().unwrap();
+        } else {
+            names.forget_missing();
+            names.rewrite().unwrap();
+        }
+        drop(names);
+        let (names, reported) = reported(data.path());
+        assert_eq!((reported, ids(&names).len()), (Vec::new(), if is_back { 3 } else { 2 }));
+    }
+}
+
 /// Damages the text of the policy of `record(_, since)` at its place in the log.
 fn damage_policy(data: &Path, since: i64) {
     let policy = &record(0, since).policies[0].policy;

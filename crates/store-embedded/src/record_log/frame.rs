@@ -200,6 +200,19 @@ impl Seal {
         head.fits(payload).then_some((kind, payload))
     }
 
+    /// The kinds of the records that these damaged bytes were, if the beginnings of all of them are whole.
+    pub(super) fn kinds(&self, mut offset: u64, mut bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut kinds = Vec::new();
+        while !bytes.is_empty() {
+            let head = self.head(offset, bytes)?;
+            let len = FRAME + head.payload_len;
+            bytes = bytes.get(len..)?;
+            offset += len as u64;
+            kinds.push(head.kind);
+        }
+        Some(kinds)
+    }
+
     /// The record that these bytes begin with, if one bit of it is wrong: with that bit corrected.
     ///
     /// Two wrong bits are never taken for another record: kind, length and their check differ from those of every other

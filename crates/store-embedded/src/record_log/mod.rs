@@ -20,6 +20,7 @@ mod records;
 mod walk;
 
 use std::{
+    collections::BTreeMap,
     io::{self, SeekFrom},
     path::Path,
     sync::Arc,
@@ -81,7 +82,9 @@ pub(crate) struct RecordLog {
     next_number: u64,
     /// Files up to this number were replaced.
     replaced: u64,
-    /// Where the last record of the last file ended when the log was opened, or bytes that could not be read.
+    /// The last file that was there when the log was opened.
+    last_read: u64,
+    /// Where the last record of that file ended, or bytes that could not be read.
     ends_at: u64,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
     wants_rewrite: bool,
@@ -94,6 +97,9 @@ pub(crate) struct RecordLog {
     hidden_bytes: u64,
     /// Whether records were lost before the log was opened.
     has_damage: bool,
+    /// The last place, a file and an offset, of damaged records of each kind when the log was opened; `None` stands for those
+    /// whose kind is not known.
+    lost: BTreeMap<Option<u8>, (u64, u64)>,
     /// Whether a rewrite has found records damaged that were whole when the log was opened.
     has_rotted: bool,
 }
@@ -108,20 +114,25 @@ impl RecordLog {
         let Found { headers, unread, highest, replaced } = folder.find()?;
         let is_there = |number: &u64| headers.contains_key(number) || unread.iter().any(|(unread, _)| unread == number);
         let absent = folder.known.filter(|end| replaced < end.file && !is_there(&end.file));
+        let is_missing = |before: &u64| replaced < *before && !is_there(before);
+        let missing = headers.values().map(|header| header.previous).filter(is_missing).max();
         let mut log = RecordLog {
             files: LogFiles::default(),
             tail: None,
             next_number: highest + 1,
             replaced,
+            last_read: 0,
             ends_at: HEADER as u64,
             wants_rewrite: false,
             has_unread: !unread.is_empty(),
             hidden_bytes: unread.iter().map(|(_, bytes)| bytes).chain(absent.iter().map(|end| &end.bytes)).sum(),
             unread,
             has_damage: false,
+            lost: BTreeMap::new(),
             has_rotted: false,
             folder,
         };
+        log.lost.extend(missing.map(|before| (None, (before, u64::MAX))));
         let numbers: Vec<u64> = headers.keys().copied().collect();
         for &number in &numbers {
             let next = headers.values().find(|header| header.previous == number);
@@ -188,6 +199,17 @@ impl RecordLog {
         self.has_damage
     }
 
+    /// The last place where a record of this kind may have been lost before the log was opened, in a file that is there or between
+    /// others. Records from there on are later.
+    pub(crate) fn last_lost(&self, kind: u8) -> Option<(u64, u64)> {
+        self.lost.get(&None).copied().max(self.lost.get(&Some(kind)).copied())
+    }
+
+    /// Whether a place is behind all records that were there when the log was opened.
+    pub(crate) fn is_at_end(&self, place: (u64, u64)) -> bool {
+        (self.last_read, self.ends_at) <= place
+    }
+
     /// Whether a rewrite would leave out damaged bytes.
     pub(crate) fn wants_rewrite(&self) -> bool {
         self.wants_rewrite
@@ -209,10 +231,16 @@ impl RecordLog {
             let how = format!("the file has {found} bytes instead of {wanted}");
             reporter.missing(what, &path, &how);
             (self.wants_rewrite, self.has_damage) = (true, true);
+            self.lost.insert(None, (number, found));
         }
         let seal = Seal::new(self.folder.store, number);
         let (mut good_until, mut is_damaged, mut is_corrected, mut is_unsure) = (HEADER as u64, false, false, false);
         let (mut records, mut unread, mut damaged, mut ends_at) = (0_u64, 0, 0, HEADER as u64);
+        let lost = &mut self.lost;
+        let mut lose = |kind: Option<u8>, offset: u64| {
+            let last = lost.entry(kind).or_insert((number, offset));
+            *last = (*last).max((number, offset));
+        };
         walk(&*file, found.min(wanted), &seal, |part| match part {
             Part::Record(offset, kind, payload) => {
                 let place = Place { file: number, offset, len: payload.len() as u32 };
@@ -237,25 +265,32 @@ impl RecordLog {
             }
             Part::Damaged(offset, bytes) => {
                 reporter.bytes(what, &path, offset, bytes, NOT_A_RECORD);
+                match seal.kinds(offset, bytes) {
+                    Some(kinds) => kinds.into_iter().for_each(|kind| lose(Some(kind), offset)),
+                    None => lose(None, offset),
+                }
                 good_until = offset + bytes.len() as u64;
                 damaged += bytes.len() as u64;
                 is_damaged = true;
             }
             Part::Zeros(offset, bytes) => {
                 reporter.missing(what, &path, &zeros(offset, bytes));
+                lose(None, offset);
                 good_until = offset + bytes;
                 is_damaged = true;
             }
             Part::Torn(offset) => {
                 if end.is_some() {
                     reporter.missing(what, &path, &cut_off(offset));
+                    lose(None, offset);
                     is_damaged = true;
                 } else {
                     tracing::info!(file = %path.display(), offset, "the last write of the file was cut off before it was complete");
                 }
             }
         });
-        (self.has_damage, self.ends_at) = (self.has_damage | is_damaged, ends_at);
+        self.has_damage |= is_damaged;
+        (self.last_read, self.ends_at) = (number, ends_at);
         self.hidden_bytes += unread + damaged;
         if 0 < unread {
             self.folder.cannot_read(number, unread, records)?;

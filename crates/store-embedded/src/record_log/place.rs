@@ -33,6 +33,11 @@ impl Place {
         (FRAME as u64) + u64::from(self.len)
     }
 
+    /// Whether it is in front of a place, a file and an offset.
+    pub(crate) fn is_before(&self, place: (u64, u64)) -> bool {
+        (self.file, self.offset) < place
+    }
+
     /// Bytes of its payload.
     pub(crate) fn payload_bytes(&self) -> u64 {
         u64::from(self.len)
