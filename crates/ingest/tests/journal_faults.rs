@@ -14,7 +14,9 @@ use std::{
 
 use host::{Call, FailingDisk, Host, SystemDisk};
 use ingest::{Ingest, IngestError};
+use metric::MetricId;
 use store::{Damage, DamageLog};
+use store_embedded::{lost_names, same_names};
 use support::{
     data_folder::{DataFolder, copy, read, send, send_at, time},
     runtime,
@@ -600,6 +602,26 @@ fn points_that_nothing_named_at_a_start_are_put_back_once_the_log_of_names_is_th
     let folder = DataFolder { damage: DamageLog::new(), ..folder };
     assert_eq!(folder.values(&["a"]), [Some(2.0)]);
     assert_eq!(folder.damage.totals().0, 0, "{:?}", folder.damage.examples());
+}
+
+#[test]
+fn names_that_come_while_their_log_is_away_are_new_metrics_and_no_value_goes_to_another_name() {
+    let folder = DataFolder::new();
+    folder.live(&[("a", 1.0), ("b", 2.0)], true);
+    let (names, away) = (folder.store().join("names"), folder.dir.path().join("away"));
+    fs::rename(&names, &away).unwrap();
+    // The first of them would get the id of "a", if that were given again.
+    folder.live(&[("c", 3.0), ("a", 4.0)], true);
+    assert_eq!(folder.values(&["a", "b", "c"]), [Some(4.0), None, Some(3.0)]);
+    assert_eq!(lost_names(&SystemDisk, &folder.store()), [(MetricId(0), MetricId(1))]);
+    // Both logs are there, as on a disk of the network that has come back: the name has the first of its metrics.
+    fs::copy(away.join("00000001.log"), names.join("00000001.log")).unwrap();
+    for _ in 0..2 {
+        assert_eq!(folder.values(&["a", "b", "c"]), [Some(1.0), Some(2.0), Some(3.0)]);
+        let same = same_names(&SystemDisk, &folder.store());
+        assert!(same.len() == 1 && same[0].0 == "a" && same[0].1[0] == MetricId(0), "{same:?}");
+        assert_eq!(lost_names(&SystemDisk, &folder.store()), []);
+    }
 }
 
 #[test]

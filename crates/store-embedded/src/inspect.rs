@@ -53,16 +53,21 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
     let Some(manifest) = manifest else { return Vec::new() };
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     let stored = manifest.metrics_below.max(of_files.unwrap_or(0));
-    let (mut noted, mut missing) = (0, Vec::new());
+    let (mut noted, mut missing, mut known) = (0, Vec::new(), IdSet::default());
     for entry in disk.read_dir(&store.join("names")).unwrap_or_default() {
         // One that cannot be read notes nothing.
         let _ = record_log::check_file(disk, &entry.path, "names record", Some(manifest.store), |kind, payload| {
             noted = noted.max(names::next_of(kind, payload).0);
             missing.extend(names::missing_of(kind, payload).into_iter().filter(|(_, count)| 0 < *count));
+            names::ids_of(kind, payload, |metric| _ = known.insert(metric));
         });
     }
     missing.sort_unstable();
     missing.dedup();
+    // A log that was away may be back.
+    missing.retain(|(first, count)| {
+        (first.0..first.0.saturating_add(*count)).any(|metric| !known.contains(MetricId(metric)))
+    });
     let last = |first: MetricId, count: u32| MetricId(first.0.saturating_add(count.saturating_sub(1)));
     let mut lost: Vec<_> = missing.into_iter().map(|(first, count)| (first, last(first, count))).collect();
     lost.extend((noted < stored).then(|| (MetricId(noted), MetricId(stored - 1))));
