@@ -68,9 +68,13 @@ impl WriterPartials {
         self.closed.iter().map(full).collect()
     }
 
-    /// The partials after this writer's rows of the open slots are written as `rows`. `None` where the closed children cannot be
-    /// separated from the rest.
+    /// The partials after this writer's rows of the open slots are written as `rows`, which other writers have rows next to. `None` where the closed
+    /// children cannot be separated from the rest.
     pub(crate) fn with_rows(self, rows: &[Partial], method: Aggregation) -> Option<WriterPartials> {
+        // Others have rows there, and readers believe one of them: its value is right only where each flush compares all.
+        if method == Aggregation::Last {
+            return None;
+        }
         let mut closed = Vec::with_capacity(rows.len());
         let mut finer = Partial::NONE;
         for &row in rows {
@@ -83,7 +87,7 @@ impl WriterPartials {
                 Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero if finer.count > 0 => {
                     row.value - finer.value
                 }
-                // An extreme may be folded in twice, and of the latest the open child has a later one.
+                // An extreme may be folded in twice.
                 _ => row.value,
             };
             closed.push(if count == 0 { Partial::NONE } else { Partial { value, count } });

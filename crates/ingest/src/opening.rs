@@ -297,6 +297,9 @@ impl Owners {
             time: time.clone(),
             late_files: LateFiles::new(options.host.clone(), time.clone(), options.journal_dir.clone(), damage.clone()),
             aside: Aside::new(options.host.clone(), time.clone(), &options.journal_dir, options.damage.clone()),
+            // Others have stored it within one interval, and this process has then flushed once more within another.
+            behind_for: options.flush_after.saturating_mul(2),
+            opened: clock.instant(),
         });
         Owners { journal, health, spill, rules, registration, writer, memory }
     }

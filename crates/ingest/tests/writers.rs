@@ -20,15 +20,15 @@ use host::{Random, SeededRandom};
 use ingest::{AskedHeads, HeadRequest, HeadSource, Ingest, PeerHeads, Protocol};
 use metric::{Aggregation, MetricId, Partial, Slot, Table, Timestamp, Window};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SeriesRequest,
-    SharedPoints, Store, StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, OtherWriters, PointStore, Run,
+    SeriesRequest, SharedPoints, Store, StoreError, Usage,
 };
 use support::{now, options, registry_of, rules_by_method, runtime};
 use tokio::runtime::Runtime;
 
 const WRITERS: usize = 2;
 const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
-const METHODS: [(&str, Aggregation); 7] = [
+const METHODS: [(&str, Aggregation); 8] = [
     ("sum", Aggregation::Sum),
     ("average", Aggregation::Average),
     ("avg_zero", Aggregation::AvgZero),
@@ -36,6 +36,7 @@ const METHODS: [(&str, Aggregation); 7] = [
     ("min", Aggregation::Min),
     ("absmax", Aggregation::AbsMax),
     ("absmin", Aggregation::AbsMin),
+    ("last", Aggregation::Last),
 ];
 
 fn adds(method: Aggregation) -> bool {
@@ -158,6 +159,10 @@ impl NameStore for Writer {
 }
 
 impl SharedPoints for Writer {
+    fn other_writers(&self) -> OtherWriters {
+        OtherWriters { are_there: true, have_same_points: false }
+    }
+
     fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         let mut tables = self.tables.lock().unwrap();
         for run in &mut totals {

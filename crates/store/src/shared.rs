@@ -18,6 +18,11 @@ pub trait SharedPoints: Send + Sync + 'static {
     /// contradict the total (an extreme that was overwritten) is corrected first.
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>>;
 
+    /// Who else writes the same tables, as far as this process has seen since its start.
+    fn other_writers(&self) -> OtherWriters {
+        OtherWriters::default()
+    }
+
     /// Deletes the names and points of metrics for all processes, durably. What others write afterwards stays. After an error
     /// any part may be deleted, and the caller may delete all of them again.
     ///
@@ -33,6 +38,16 @@ pub trait SharedPoints: Send + Sync + 'static {
     fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
+}
+
+/// Other processes that write the same tables.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OtherWriters {
+    /// Whether there are any: the latest value of a coarse slot may be another's at any time.
+    pub are_there: bool,
+    /// Whether some receive the same points as this one, and keep aggregates of their own: what this process missed while it was
+    /// down, they have.
+    pub have_same_points: bool,
 }
 
 /// A metric as the shared tables have it.

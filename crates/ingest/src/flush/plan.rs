@@ -7,8 +7,8 @@
 use std::{borrow::Cow, ops::Range};
 
 use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, Stored, WritePlan, WriterPartials};
-use metric::{Partial, Policy, Slot};
-use store::{Cells, Fetch, Run};
+use metric::{Aggregation, Partial, Policy, Slot};
+use store::{Cells, Fetch, OtherWriters, Run};
 
 use crate::{memtable::FlushJob, older_cells::OlderPolicies, policy_table::Rollup};
 
@@ -21,6 +21,8 @@ pub(super) struct JobPoints<'a> {
     pub(super) rollup: Rollup,
     /// This writer's partials of the rollup before, where known.
     partials: Option<Cow<'a, WriterPartials>>,
+    /// Whether rows may be made from this writer's partials and new points alone.
+    may_extend: bool,
 }
 
 impl<'a> JobPoints<'a> {
@@ -29,14 +31,24 @@ impl<'a> JobPoints<'a> {
         let rollup = Rollup { method: policy.aggregation, is_first: true };
         let points = Cow::Owned(SortedPoints::of(&[&job.points]));
         let partials = job.partials.as_ref().map(Cow::Borrowed);
-        JobPoints { job, policy, points, rollup, partials }.with_partials_of(policy)
+        JobPoints { job, policy, points, rollup, partials, may_extend: true }.with_partials_of(policy)
+    }
+
+    /// Where others may write the same metric. A row of another writer says another latest value, and readers believe one of them
+    /// whatever their order: all rows of the slot must agree, and are read therefore. `is_behind` says that others are still storing
+    /// points that this process missed while it was down.
+    pub(super) fn among_writers(self, others: OtherWriters, is_behind: bool) -> JobPoints<'a> {
+        let is_latest = self.policy.aggregation == Aggregation::Last;
+        let may_extend = !(others.are_there && is_latest || others.have_same_points && is_behind);
+        JobPoints { may_extend, ..self }
     }
 
     /// The same points for one of several rollups, by whose table `policy` is that of the job; `whole` has all of its methods.
     pub(super) fn for_rollup(&'a self, rollup: Rollup, policy: &'a Policy, whole: &Policy) -> JobPoints<'a> {
         let points = Cow::Borrowed(&*self.points);
         let partials = self.job.partials.as_ref().map(Cow::Borrowed);
-        JobPoints { job: self.job, policy, points, rollup, partials }.with_partials_of(whole)
+        let may_extend = self.may_extend;
+        JobPoints { job: self.job, policy, points, rollup, partials, may_extend }.with_partials_of(whole)
     }
 
     /// With the part of the job's partials that belongs to the method.
@@ -119,12 +131,12 @@ pub(super) enum FlushPlan<'a> {
 
 impl<'a> FlushPlan<'a> {
     pub(super) fn of(piece: &'a Piece<'a>) -> FlushPlan<'a> {
-        let Piece { of: JobPoints { policy, partials, .. }, points, coverage, .. } = piece;
+        let Piece { of: JobPoints { policy, partials, may_extend, .. }, points, coverage, .. } = piece;
         if !piece.is_last {
             return FlushPlan::Rows(ReadPlan::new(policy, points, *coverage, policy.retention.stages().len() - 1));
         }
         let partials = partials.as_deref();
-        if let Some(partials) = partials.filter(|partials| partials.precedes(points)) {
+        if let Some(partials) = partials.filter(|partials| *may_extend && partials.precedes(points)) {
             let mut partials = partials.clone();
             let rows = partials.extend(policy, points);
             return FlushPlan::Extend(rows, partials);

@@ -15,7 +15,7 @@ use std::{
             Ordering::{Relaxed, SeqCst},
         },
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use host::{Clock, JudgingTime};
@@ -80,6 +80,9 @@ pub(crate) struct RowWriterParts {
     pub(crate) time: Arc<JudgingTime>,
     pub(crate) aside: Aside,
     pub(crate) late_files: LateFiles,
+    pub(crate) opened: Instant,
+    /// How long after that other writers may be storing points that this process missed before its start.
+    pub(crate) behind_for: Duration,
 }
 
 /// Writes jobs to the store.
@@ -256,7 +259,7 @@ impl RowWriter {
     /// Writes a group until each of its jobs is stored, set aside or doubtful. `are_others_stored` says that the store
     /// takes other points.
     async fn write_group(&self, group: Vec<Arc<FlushJob>>, are_others_stored: bool, _: NamesOnDisk) {
-        let RowWriterParts { memtable, clock, health, .. } = &self.with;
+        let RowWriterParts { store, memtable, clock, health, opened, behind_for, .. } = &self.with;
         let (policies, began) = (memtable.policies(), clock.instant());
         let stored_before = self.counters.metrics.load(Relaxed);
         let mut left = group;
@@ -264,8 +267,10 @@ impl RowWriter {
         while !left.is_empty() {
             // A job that fails while others were stored before is to blame itself.
             let is_store_good = are_others_stored || stored_before < self.counters.metrics.load(Relaxed);
-            let sorted: Vec<JobPoints<'_>> =
-                left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)])).collect();
+            let others = store.shared.as_ref().map(|shared| shared.other_writers()).unwrap_or_default();
+            let is_behind = clock.instant().saturating_duration_since(*opened) < *behind_for;
+            let sorted = left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)]));
+            let sorted: Vec<JobPoints<'_>> = sorted.map(|points| points.among_writers(others, is_behind)).collect();
             let NotStored { refused, unread } = self.write_parts(&sorted, &left).await;
             let is_any_stored = refused.len() + unread.len() < left.len();
             if is_any_stored {
