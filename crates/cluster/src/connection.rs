@@ -1,13 +1,16 @@
 //! The connection to Cassandra: absent until the first success, then watched for as long as the node runs.
 
 use std::{
-    sync::{Arc, OnceLock},
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::Duration,
 };
 
 use ingest::Ingest;
 use parking_lot::Mutex;
-use store::StoreError;
+use store::{OtherWriters, StoreError};
 use store_cassandra::{CassandraDriver, Claim, NodeId};
 
 use crate::{change_log::ChangeLog, write_clock::WriteClock};
@@ -27,6 +30,9 @@ pub struct Connection {
     log: Arc<ChangeLog>,
     // Why there is no connection yet, or why no node can be reached now.
     problem: Mutex<Option<String>>,
+    /// Nodes that were seen since the start: any other, and others of another replica.
+    has_seen_others: AtomicBool,
+    has_seen_replicas: AtomicBool,
 }
 
 impl Connection {
@@ -38,6 +44,8 @@ impl Connection {
             write_clock: Arc::new(write_clock),
             log,
             problem: Mutex::new(Some("Cassandra is not connected yet".to_owned())),
+            has_seen_others: AtomicBool::new(false),
+            has_seen_replicas: AtomicBool::new(false),
         }
     }
 
@@ -57,6 +65,20 @@ impl Connection {
     /// This node's id, from its first connection to its stop.
     pub(crate) fn node(&self) -> Option<NodeId> {
         self.claim.lock().as_ref().map(|claim| claim.identity().into())
+    }
+
+    /// Notes that another node writes the same tables, perhaps as another replica.
+    pub(crate) fn saw_other(&self, is_other_replica: bool) {
+        self.has_seen_others.store(true, Relaxed);
+        self.has_seen_replicas.fetch_or(is_other_replica, Relaxed);
+    }
+
+    /// The nodes that were seen since the start. Their rows stay when they are gone.
+    pub(crate) fn other_writers(&self) -> OtherWriters {
+        OtherWriters {
+            are_there: self.has_seen_others.load(Relaxed),
+            have_same_points: self.has_seen_replicas.load(Relaxed),
+        }
     }
 
     /// Why Cassandra cannot be used now.

@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use host::Clock;
 use metric::{MetricId, Policy, Timestamp};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, PointStore, Run,
-    SharedPoints, Store, StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
+    PointStore, Run, SharedPoints, Store, StoreError, Usage,
 };
 
 use crate::{
@@ -85,6 +85,10 @@ impl PointStore for ClusterDriver {
 }
 
 impl SharedPoints for ClusterDriver {
+    fn other_writers(&self) -> OtherWriters {
+        self.connection.other_writers()
+    }
+
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         Box::pin(async move { self.connection.writer()?.writer_partials(totals).await })
     }

@@ -457,7 +457,7 @@ mod tests {
         let clock = Arc::new(ManualClock::at(1_000));
         let log = Arc::new(ChangeLog::new(clock.clone()));
         let connection = Arc::new(Connection::new(WriteClock::open(Host::system().disk, data.path()), log));
-        let members = Arc::new(Members::new(clock.clone(), connection, "1".to_owned()));
+        let members = Arc::new(Members::new(clock.clone(), connection, "1".to_owned(), 0));
         members.saw(nodes.iter().map(|&node| row(node, 1_000_000)).collect());
         let fake = Arc::new(Fake {
             at_once,

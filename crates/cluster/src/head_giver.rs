@@ -48,6 +48,16 @@ pub struct Turn<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
+/// An answer.
+struct Made {
+    answer: Vec<u8>,
+    points: usize,
+    /// The node that asks.
+    node: String,
+    /// Whether it asks for nothing: it probes, or has just started and greets.
+    is_empty: bool,
+}
+
 /// Gives points in memory.
 pub struct HeadGiver {
     ingest: Arc<Ingest>,
@@ -83,18 +93,13 @@ impl HeadGiver {
             Ok(_) => self.answers.fetch_add(1, Relaxed),
             Err(_) => self.invalid.fetch_add(1, Relaxed),
         };
-        let (answer, points, node) = given?;
-        self.members.look_for(&node).await;
+        let Made { answer, points, node, is_empty } = given?;
+        self.members.look_for(&node, is_empty).await;
         self.points.fetch_add(points as u64, Relaxed);
         Ok(answer)
     }
 
-    /// The answer, its points, and the node that asks.
-    async fn made(
-        &self,
-        _turn: Turn<'_>,
-        request: impl AsRef<[u8]> + Send + 'static,
-    ) -> Result<(Vec<u8>, usize, String), GiveError> {
+    async fn made(&self, _turn: Turn<'_>, request: impl AsRef<[u8]> + Send + 'static) -> Result<Made, GiveError> {
         let ingest = self.ingest.clone();
         // Without an id it is in no table of nodes, and an address that leads here is meant for another.
         let node = self.members.own().map_or_else(String::new, |node| node.to_string());
@@ -104,7 +109,7 @@ impl HeadGiver {
             let heads = ingest.heads(&request.metrics, MAX_POINTS).map_err(|_| GiveError::TooMany)?;
             let points = heads.iter().flatten().map(|run| run.values.len()).sum();
             let answer = write_answer(request.version, &node, &heads).ok_or(GiveError::TooMany)?;
-            Ok((answer, points, request.node))
+            Ok(Made { answer, points, is_empty: request.metrics.is_empty(), node: request.node })
         });
         made.await.unwrap_or(Err(GiveError::Broken))
     }

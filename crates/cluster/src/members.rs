@@ -5,7 +5,10 @@
 
 use std::{
     collections::HashMap,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
     time::{Duration, Instant},
 };
 
@@ -14,7 +17,7 @@ use parking_lot::Mutex;
 use store::StoreError;
 use store_cassandra::{CassandraDriver, NODE_KEPT, NodeId, NodeRow};
 
-use crate::connection::Connection;
+use crate::{change_log::ChangeLog, connection::Connection};
 
 /// Interval between two heartbeats.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -28,8 +31,8 @@ const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
 /// Characters of a version that are kept.
 const VERSION_SHOWN: usize = 100;
 
-/// Nodes that ask and are not in the table, and are remembered: further ones are not looked up for one heartbeat.
-const MAX_NOT_FOUND: usize = 16;
+/// Nodes that greeted or are not in the table, and are remembered: further ones are not looked up for one heartbeat.
+const MAX_LOOKED_UP: usize = 16;
 
 /// Bytes of an address, at most: the longest name of a host, and its port.
 const MAX_ADDRESS: usize = 255;
@@ -49,6 +52,10 @@ pub struct Member {
     pub heartbeat_age: Duration,
     /// Time without a heartbeat or an answer, as far as the table `nodes` could be read meanwhile.
     pub silence: Duration,
+    /// The replica of aggregates that it writes, 0 to 3.
+    pub replica: u8,
+    /// Whether it takes no more points and writes out those that it has.
+    pub is_draining: bool,
     /// Whether it is this node.
     pub is_self: bool,
 }
@@ -85,25 +92,32 @@ pub(crate) struct Members {
     clock: Arc<dyn Clock>,
     connection: Arc<Connection>,
     version: String,
+    replica: u8,
     started_ms: i64,
     /// Where peers reach this node.
     address: Mutex<Option<String>>,
+    is_draining: AtomicBool,
+    /// Whether this node has left the table for good; held while its row is written or deleted.
+    has_left: tokio::sync::Mutex<bool>,
     known: Mutex<Known>,
     failures: MinuteLog,
-    /// Held while the table is read, so that an older read does not come after a newer one. Nodes that asked and were not there, and
-    /// when they were looked up.
+    /// Held while the table is read, so that an older read does not come after a newer one. Nodes that greeted, or asked and were not there,
+    /// and when they were looked up.
     reading: tokio::sync::Mutex<HashMap<String, Instant>>,
 }
 
 impl Members {
-    pub(crate) fn new(clock: Arc<dyn Clock>, connection: Arc<Connection>, version: String) -> Members {
+    pub(crate) fn new(clock: Arc<dyn Clock>, connection: Arc<Connection>, version: String, replica: u8) -> Members {
         let started_ms = clock.since_epoch().as_millis() as i64;
         Members {
             clock,
             connection,
             version,
+            replica,
             started_ms,
             address: Mutex::default(),
+            is_draining: AtomicBool::new(false),
+            has_left: tokio::sync::Mutex::default(),
             known: Mutex::default(),
             failures: MinuteLog::new(),
             reading: tokio::sync::Mutex::default(),
@@ -131,6 +145,8 @@ impl Members {
             started: row.started_ms / 1000,
             heartbeat_age: now.saturating_duration_since(*since),
             silence: *silence,
+            replica: row.replica,
+            is_draining: row.is_draining,
             is_self: Some(row.node) == own,
         };
         let mut members: Vec<Member> = self.known.lock().nodes.values().map(member).collect();
@@ -156,6 +172,35 @@ impl Members {
         }
     }
 
+    /// From now on the row of this node says that it drains.
+    pub(crate) fn set_draining(&self) {
+        self.is_draining.store(true, SeqCst);
+    }
+
+    /// Tells other nodes of all names that wait in the log.
+    pub(crate) async fn tell(&self, log: &ChangeLog) -> Result<(), StoreError> {
+        let driver = self.connection.driver()?;
+        let Some(node) = self.connection.node() else { return Ok(()) };
+        while !log.is_empty() {
+            log.write(driver, node).await?;
+        }
+        Ok(())
+    }
+
+    /// Deletes the row of this node, which writes none any more.
+    ///
+    /// # Errors
+    /// Cassandra cannot be reached. The row stays, and may be written again.
+    pub(crate) async fn leave(&self) -> Result<(), StoreError> {
+        let driver = self.connection.driver()?;
+        let mut has_left = self.has_left.lock().await;
+        if let Some(node) = self.connection.node() {
+            driver.withdraw(node).await?;
+        }
+        *has_left = true;
+        Ok(())
+    }
+
     /// Writes this node's row and reads those of all. Returns whether it did.
     pub(crate) async fn meet(&self) -> bool {
         let (Ok(driver), Some(node)) = (self.connection.driver(), self.connection.node()) else { return false };
@@ -173,26 +218,31 @@ impl Members {
             node,
             address: self.address.lock().clone().unwrap_or_default(),
             version: self.version.clone(),
+            replica: self.replica,
+            is_draining: self.is_draining.load(SeqCst),
             started_ms: self.started_ms,
             heartbeat_ms: self.clock.since_epoch().as_millis() as i64,
         };
-        let announced = driver.announce(&row).await;
+        let announced = {
+            let has_left = self.has_left.lock().await;
+            if *has_left { Ok(()) } else { driver.announce(&row).await }
+        };
         // Other nodes may be there all the same.
         let _reading = self.reading.lock().await;
         self.saw(driver.nodes().await?);
         announced
     }
 
-    /// Reads the table for a node that asked, if it is not known.
-    pub(crate) async fn look_for(&self, node: &str) {
-        if node.is_empty() || self.knows(node) {
+    /// Reads the table for a node that asked, if it is not known, or greets: it may have another address than before.
+    pub(crate) async fn look_for(&self, node: &str, greets: bool) {
+        if node.is_empty() || !greets && self.knows(node) {
             return;
         }
         let mut reading = self.reading.lock().await;
         let now = self.clock.instant();
         reading.retain(|_, looked| now.saturating_duration_since(*looked) < HEARTBEAT);
-        // It came with a read that was waited for, or is one whose row cannot be found; and those are bounded.
-        if self.knows(node) || reading.contains_key(node) || MAX_NOT_FOUND <= reading.len() {
+        // It came with a read that was waited for, or was looked up just now; and those are bounded.
+        if !greets && self.knows(node) || reading.contains_key(node) || MAX_LOOKED_UP <= reading.len() {
             return;
         }
         if let Ok(driver) = self.connection.driver() {
@@ -201,7 +251,7 @@ impl Members {
                 Err(error) => tracing::debug!(%error, "cannot look up a node that asks"),
             }
         }
-        if !self.knows(node) {
+        if greets || !self.knows(node) {
             reading.insert(node.to_owned(), now);
         }
     }
@@ -213,6 +263,10 @@ impl Members {
     pub(crate) fn saw(&self, rows: Vec<NodeRow>) {
         let now = self.clock.instant();
         let now_ms = self.clock.since_epoch().as_millis() as i64;
+        let own = self.connection.node();
+        rows.iter()
+            .filter(|row| Some(row.node) != own)
+            .for_each(|row| self.connection.saw_other(row.replica != self.replica));
         let known = &mut *self.known.lock();
         let passed = known.read.replace(now).map_or(Duration::ZERO, |read| now.saturating_duration_since(read));
         let passed = passed.min(COUNTED_BETWEEN_READS);
@@ -271,12 +325,20 @@ pub(crate) mod tests {
     use host::{Host, ManualClock};
 
     use super::*;
-    use crate::{change_log::ChangeLog, write_clock::WriteClock};
+    use crate::write_clock::WriteClock;
 
     /// The row of a node that is reached at `hostN:8080`.
     pub(crate) fn row(number: u128, heartbeat_ms: i64) -> NodeRow {
         let (address, version) = (format!("host{number}:8080"), "1".to_owned());
-        NodeRow { node: NodeId::of_number(number), address, version, started_ms: 0, heartbeat_ms }
+        NodeRow {
+            node: NodeId::of_number(number),
+            address,
+            version,
+            replica: 0,
+            is_draining: false,
+            started_ms: 0,
+            heartbeat_ms,
+        }
     }
 
     fn members(at: i64) -> (Members, Arc<ManualClock>, tempfile::TempDir) {
@@ -285,7 +347,7 @@ pub(crate) mod tests {
         let write_clock = WriteClock::open(Host::system().disk, data.path());
         let log = Arc::new(ChangeLog::new(clock.clone()));
         let connection = Arc::new(Connection::new(write_clock, log));
-        (Members::new(clock.clone(), connection, "1".to_owned()), clock, data)
+        (Members::new(clock.clone(), connection, "1".to_owned(), 0), clock, data)
     }
 
     fn ages(members: &Members) -> Vec<(u64, bool)> {

@@ -130,7 +130,12 @@ impl Cluster {
             log.clone(),
             rescan.clone(),
         ));
-        let members = Arc::new(Members::new(clock.clone(), connection.clone(), options.version.clone()));
+        let members = Arc::new(Members::new(
+            clock.clone(),
+            connection.clone(),
+            options.version.clone(),
+            options.cassandra.replica,
+        ));
         let (followed, heads) = (follower.followed.clone(), OnceLock::new());
         let is_introduced = AtomicBool::new(false);
         let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed, heads, is_introduced });
@@ -163,11 +168,17 @@ pub struct Task {
     pub name: &'static str,
     /// Makes it.
     pub make: Box<dyn FnMut() -> BoxFuture<'static, ()> + Send>,
+    /// Whether a stop needs it until its points are written.
+    pub lasts_until_stored: bool,
 }
 
 impl Task {
     fn new(name: &'static str, make: impl FnMut() -> BoxFuture<'static, ()> + Send + 'static) -> Task {
-        Task { name, make: Box::new(make) }
+        Task { name, make: Box::new(make), lasts_until_stored: false }
+    }
+
+    fn until_stored(self) -> Task {
+        Task { lasts_until_stored: true, ..self }
     }
 }
 
@@ -220,9 +231,11 @@ impl Attached {
         vec![
             Task::new("last seen", move || last_seen.clone().report(seen_over.clone()).boxed()),
             Task::new("name sync", move || names.clone().follow(reconcile_every).boxed()),
-            Task::new("names of other nodes", move || follower.clone().follow().boxed()),
+            // New names wait until this node has followed what others deleted before.
+            Task::new("names of other nodes", move || follower.clone().follow().boxed()).until_stored(),
             Task::new("names for other nodes", move || tell(log.clone(), writes_over.clone()).boxed()),
-            Task::new("heartbeat", move || peers.clone().meet().boxed()),
+            // Answers name a node that stops for as long as it has points that are not stored.
+            Task::new("heartbeat", move || peers.clone().meet().boxed()).until_stored(),
             Task::new("connection watch", move || {
                 let (connection, ingest) = (connection.clone(), ingest.clone());
                 async move { connection.watch(&ingest).await }.boxed()

@@ -10,6 +10,7 @@ use std::{
 
 use host::Clock;
 use ingest::Ingest;
+use store::StoreError;
 
 use crate::{
     change_log::ChangeLog,
@@ -92,6 +93,21 @@ impl Peers {
             }
             self.is_introduced.store(true, Relaxed);
         }
+    }
+
+    /// Tells other nodes that this one drains: they go on asking it for its points. Where Cassandra is away, the next heartbeat does it.
+    pub async fn begin_draining(&self) {
+        self.members.set_draining();
+        let _ = tokio::time::timeout(INTRODUCTION, self.members.meet()).await;
+    }
+
+    /// Leaves the table `nodes` for good: other nodes ask this one no more, and its names are all in the log. It goes on asking them.
+    ///
+    /// # Errors
+    /// Cassandra cannot be reached: this node has not left.
+    pub async fn leave(&self) -> Result<(), StoreError> {
+        self.members.tell(&self.log).await?;
+        self.members.leave().await
     }
 
     /// From now on reads have the points in memory of other nodes, and wait `patience` for them at most. Once.

@@ -17,7 +17,9 @@ use store_embedded::EmbeddedDriver;
 use crate::{
     asked::Asked,
     backups::{self, Backups},
-    cardinality, clock, deletion, event_deletion,
+    cardinality, clock, deletion,
+    drain::Drain,
+    event_deletion,
     health::Health,
     metrics::Metrics,
     peers::{self, PeerDoor},
@@ -57,13 +59,15 @@ pub struct Admin {
     pub body_limit: usize,
     /// What tokens may write.
     pub gates: Arc<TokenGates>,
+    /// Draining of this node, and the intake that it closes.
+    pub drain: Arc<Drain>,
 }
 
 /// How long a flush waits for a store that accepts nothing. While the store accepts points, a flush has no limit.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Paths and their methods.
-const PATHS: [(&str, &str); 15] = [
+const PATHS: [(&str, &str); 17] = [
     ("GET", "/metrics"),
     ("GET", "/ready"),
     ("GET", "/healthy"),
@@ -71,6 +75,8 @@ const PATHS: [(&str, &str); 15] = [
     ("GET", "/admin/rejects"),
     ("GET", "/admin/cardinality"),
     ("POST", "/admin/flush"),
+    ("GET", "/admin/drain"),
+    ("POST", "/admin/drain"),
     ("POST", "/admin/clock"),
     ("POST", "/admin/backup"),
     ("GET", "/admin/delete"),
@@ -156,6 +162,7 @@ impl Extension for Admin {
                 })
             }
             "/admin/flush" => Box::pin(flush(self.ingest.clone(), request)),
+            "/admin/drain" => Box::pin(drain(self.drain.clone(), request)),
             "/admin/backup" => {
                 let backups = self.backups.clone();
                 Box::pin(async move {
@@ -187,7 +194,14 @@ impl Extension for Admin {
             _ => {
                 let (ingest, gates, budget, limit) =
                     (self.ingest.clone(), self.gates.clone(), self.budget.clone(), self.body_limit);
-                Box::pin(async move { taken_answer(points_body::take(ingest, &gates, &budget, request, limit).await) })
+                let intake = self.drain.intake.clone();
+                Box::pin(async move {
+                    let Some(_share) = intake.enter().await else {
+                        let error = "this node drains and takes no more points; send to another one".to_owned();
+                        return taken_answer(Err((StatusCode::SERVICE_UNAVAILABLE, error)));
+                    };
+                    taken_answer(points_body::take(ingest, &gates, &budget, request, limit).await)
+                })
             }
         }
     }
@@ -235,6 +249,20 @@ async fn flush(ingest: Arc<Ingest>, request: ExtensionRequest) -> Response {
         Ok(Err(error)) => json_answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error.to_string()})),
         Err(error) => json_answer(StatusCode::INTERNAL_SERVER_ERROR, &json!({"error": error.to_string()})),
     }
+}
+
+/// `POST` begins to drain this node, unless it does already; both methods answer how far that is.
+async fn drain(drain: Arc<Drain>, request: ExtensionRequest) -> Response {
+    let begins = request.method == Method::POST;
+    let asked = Asked::read(request).await;
+    let known = asked.and_then(|asked| asked.only(&[]).map_err(|error| (StatusCode::BAD_REQUEST, error)));
+    if let Err((status, error)) = known {
+        return json_answer(status, &json!({"error": error}));
+    }
+    if begins && let Err(error) = drain.begin() {
+        return json_answer(StatusCode::CONFLICT, &json!({"error": error}));
+    }
+    blocking(move || json_answer(StatusCode::OK, &drain.status())).await
 }
 
 /// All taken: 200 with their number. Some rejected for their own fault: 200 with numbers, reasons and the first of them.

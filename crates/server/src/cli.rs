@@ -29,6 +29,9 @@ pub enum Command {
     Explain(ExplainOptions),
     /// Make a running server write all points in memory to the store, and wait for the end
     Flush(FlushOptions),
+    /// Make a running server over Cassandra take no more points, write all that it has, and leave the other nodes: its data folder can be
+    /// removed then; exits 3 and lists what only that has, if there is anything
+    Drain(DrainOptions),
     /// Make a running server on this machine write a backup; the next one into the same folder is incremental
     Backup(BackupOptions),
     /// Make a data folder of a backup, after comparing every file with its checksum
@@ -251,6 +254,27 @@ pub struct FlushOptions {
 }
 
 impl FlushOptions {
+    /// The setting this option overrides.
+    pub fn overrides(&self) -> Overrides {
+        self.server.overrides()
+    }
+}
+
+/// Options of `plumbago drain`.
+#[derive(Args)]
+pub struct DrainOptions {
+    /// Settings file.
+    #[command(flatten)]
+    pub config: ConfigOption,
+    /// The server.
+    #[command(flatten)]
+    pub server: ServerOption,
+    /// Answer in JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl DrainOptions {
     /// The setting this option overrides.
     pub fn overrides(&self) -> Overrides {
         self.server.overrides()

@@ -21,6 +21,7 @@ use tokio::{
 use crate::{
     certificates,
     descriptors::Descriptors,
+    intake::{Intake, IntakeShare},
     metrics::Metrics,
     output::print,
     settings::{Address, ListenerProtocol, Settings},
@@ -39,17 +40,19 @@ pub struct Listeners {
     /// Name and address of each.
     bound: Vec<(String, SocketAddr)>,
     stop: watch::Sender<bool>,
+    /// Of the receivers.
+    intake: Arc<Intake>,
     /// Of all receivers together.
     cap: Arc<ConnectionCap>,
 }
 
 impl Listeners {
-    /// None yet.
-    pub fn new(descriptors: Descriptors, settings: &Settings) -> Listeners {
+    /// None yet. Receivers end when the intake closes.
+    pub fn new(descriptors: Descriptors, settings: &Settings, intake: Arc<Intake>) -> Listeners {
         let own = [&settings.listen.line, &settings.listen.pickle, &settings.listen.protobuf];
         let receivers = own.into_iter().flatten().count() + settings.listeners.len();
         let cap = Arc::new(ConnectionCap::new(descriptors.receivers, receivers as u64));
-        Listeners { tasks: JoinSet::new(), bound: Vec::new(), stop: watch::channel(false).0, cap }
+        Listeners { tasks: JoinSet::new(), bound: Vec::new(), stop: watch::channel(false).0, intake, cap }
     }
 
     /// Opens carbon's receivers.
@@ -67,17 +70,11 @@ impl Listeners {
                 let bound = listener.local_addr()?;
                 let socket = UdpSocket::bind(bound).await;
                 let socket = socket.with_context(|| cannot_listen(address, "listen.udp", "--line"))?;
-                self.tasks.spawn(serve_datagrams(ingest.acceptor(), socket, self.stop.subscribe()));
+                self.take_in(serve_datagrams(ingest.acceptor(), socket, self.intake.closes())).await;
             }
             let counts = connections(metrics, "line", &cap);
-            self.tasks.spawn(serve_lines(
-                ingest.acceptor(),
-                listener,
-                limits,
-                budget.clone(),
-                counts,
-                self.stop.subscribe(),
-            ));
+            let stop = self.intake.closes();
+            self.take_in(serve_lines(ingest.acceptor(), listener, limits, budget.clone(), counts, stop)).await;
         }
         let frames = [
             (&settings.listen.pickle, "pickle", FrameFormat::Pickle),
@@ -87,15 +84,8 @@ impl Listeners {
             let Some(address) = address else { continue };
             let listener = self.bind(name, address).await?;
             let counts = connections(metrics, name, &cap);
-            self.tasks.spawn(serve_frames(
-                ingest.acceptor(),
-                format,
-                listener,
-                limits,
-                budget.clone(),
-                counts,
-                self.stop.subscribe(),
-            ));
+            let stop = self.intake.closes();
+            self.take_in(serve_frames(ingest.acceptor(), format, listener, limits, budget.clone(), counts, stop)).await;
         }
         Ok(())
     }
@@ -115,8 +105,8 @@ impl Listeners {
                 let socket = UdpSocket::bind(address.as_str()).await;
                 let socket = socket.with_context(|| cannot_listen_of(name, address))?;
                 self.bound.push((name.clone(), socket.local_addr()?));
-                let stop = self.stop.subscribe();
-                self.tasks.spawn(serve_datagrams_behind(door.clone(), ingest.acceptor(), socket, stop));
+                let stop = self.intake.closes();
+                self.take_in(serve_datagrams_behind(door.clone(), ingest.acceptor(), socket, stop)).await;
                 continue;
             }
             let tcp = TcpListener::bind(address.as_str()).await.with_context(|| cannot_listen_of(name, address))?;
@@ -124,18 +114,27 @@ impl Listeners {
             let limits = ReceiverLimits { connections: listener.max_connections, ..self.limits(settings) };
             let counts = Arc::new(Connections::within(self.cap.clone()).behind(door.clone()));
             metrics.count_connections(name, counts.clone());
-            let (acceptor, budget, stop) = (ingest.acceptor(), budget.clone(), self.stop.subscribe());
+            let (acceptor, budget, stop) = (ingest.acceptor(), budget.clone(), self.intake.closes());
             let format = match listener.protocol {
                 ListenerProtocol::Line | ListenerProtocol::Udp => {
-                    self.tasks.spawn(serve_lines(acceptor, tcp, limits, budget, counts, stop));
+                    self.take_in(serve_lines(acceptor, tcp, limits, budget, counts, stop)).await;
                     continue;
                 }
                 ListenerProtocol::Pickle => FrameFormat::Pickle,
                 ListenerProtocol::Protobuf => FrameFormat::Protobuf,
             };
-            self.tasks.spawn(serve_frames(acceptor, format, tcp, limits, budget, counts, stop));
+            self.take_in(serve_frames(acceptor, format, tcp, limits, budget, counts, stop)).await;
         }
         Ok(())
+    }
+
+    /// Runs a receiver, which has a share in the intake.
+    async fn take_in(&mut self, receiver: impl Future<Output = ()> + Send + 'static) {
+        let share: Option<IntakeShare> = self.intake.enter().await;
+        self.tasks.spawn(async move {
+            let _share = share;
+            receiver.await;
+        });
     }
 
     fn limits(&self, settings: &Settings) -> ReceiverLimits {
@@ -224,16 +223,21 @@ impl Listeners {
 
     /// Closes all listeners: each task reads what the kernel has received, and ends.
     pub fn close(&self) {
+        self.intake.close();
         self.stop.send_replace(true);
     }
 
     /// Returns the reason when a task ends by itself, which it does by a panic alone. The process must then end, so that
     /// its supervisor starts it again: the sockets of the task are closed.
     pub async fn failed(&mut self) -> String {
-        match self.tasks.join_next().await {
-            Some(Err(error)) => format!("a listener failed: {error}"),
-            Some(Ok(())) => "a listener ended".to_owned(),
-            None => std::future::pending().await,
+        loop {
+            match self.tasks.join_next().await {
+                Some(Err(error)) => return format!("a listener failed: {error}"),
+                // A receiver of a node that drains.
+                Some(Ok(())) if self.intake.is_closed() => {}
+                Some(Ok(())) => return "a listener ended".to_owned(),
+                None => std::future::pending().await,
+            }
         }
     }
 

@@ -16,10 +16,12 @@ mod config;
 mod data_folder;
 mod deletion;
 mod descriptors;
+mod drain;
 mod event_deletion;
 mod exposure;
 mod health;
 mod ignored_signals;
+mod intake;
 mod limits;
 mod lines;
 mod listen;
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         Command::CheckConfig(options) => commands::check_config(&options, &host.disk),
         Command::Explain(options) => commands::explain(&options, &*host.disk),
         Command::Flush(options) => commands::flush(&options, &*host.disk),
+        Command::Drain(options) => commands::drain(&options, &*host.disk),
         Command::Backup(options) => commands::backup(&options, &host),
         Command::Restore(options) => commands::restore(&options, &host),
         Command::Verify(options) => commands::verify(&options, &host),

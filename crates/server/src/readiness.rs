@@ -12,7 +12,7 @@ use cluster::{Connection, IndexReadiness};
 use ingest::Ingest;
 use store_embedded::EmbeddedDriver;
 
-use crate::{clock, health::Health};
+use crate::{clock, drain::Drain, health::Health};
 
 /// Time for a check.
 const CHECK_PATIENCE: Duration = Duration::from_secs(2);
@@ -35,6 +35,7 @@ pub struct Readiness {
     connection: Option<Arc<Connection>>,
     index: Option<Arc<IndexReadiness>>,
     health: Arc<Health>,
+    drain: Arc<Drain>,
 }
 
 impl Readiness {
@@ -45,8 +46,9 @@ impl Readiness {
         connection: Option<Arc<Connection>>,
         index: Option<Arc<IndexReadiness>>,
         health: Arc<Health>,
+        drain: Arc<Drain>,
     ) -> Readiness {
-        Readiness { is_started: AtomicBool::new(false), ingest, embedded, connection, index, health }
+        Readiness { is_started: AtomicBool::new(false), ingest, embedded, connection, index, health, drain }
     }
 
     /// The health that this asks.
@@ -74,6 +76,9 @@ impl Readiness {
     pub fn check(&self) -> Result<String, String> {
         if !self.is_started.load(Relaxed) {
             return Err("starting or stopping".to_owned());
+        }
+        if let Some(why) = self.drain.not_ready() {
+            return Err(why);
         }
         let cassandra_problem = self.connection.as_ref().and_then(|connection| connection.problem());
         if self.index.as_ref().is_some_and(|index| !index.is_ready()) {

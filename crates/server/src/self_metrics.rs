@@ -9,7 +9,7 @@ use carbon::{RejectReason, Sink};
 use host::Clock;
 use ingest::{CountersSnapshot, Ingest, Protocol};
 
-use crate::{metrics::Metrics, process::Process};
+use crate::{intake::Intake, metrics::Metrics, process::Process};
 
 /// Stores `PREFIX.agents.HOST-a.*`.
 pub struct SelfMetrics {
@@ -17,15 +17,22 @@ pub struct SelfMetrics {
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
     agent: String,
+    intake: Arc<Intake>,
 }
 
 impl SelfMetrics {
     /// `agent` is the first part of each name.
-    pub fn new(ingest: Arc<Ingest>, metrics: Arc<Metrics>, clock: Arc<dyn Clock>, agent: String) -> SelfMetrics {
-        SelfMetrics { ingest, metrics, clock, agent }
+    pub fn new(
+        ingest: Arc<Ingest>,
+        metrics: Arc<Metrics>,
+        clock: Arc<dyn Clock>,
+        agent: String,
+        intake: Arc<Intake>,
+    ) -> SelfMetrics {
+        SelfMetrics { ingest, metrics, clock, agent, intake }
     }
 
-    /// Stores them at each interval, until dropped.
+    /// Stores them at each interval while points come in, until dropped.
     pub async fn store(self: Arc<SelfMetrics>, every: Duration) {
         let mut batch = self.ingest.batch(Protocol::Own);
         let mut before = self.snapshot().await;
@@ -34,6 +41,7 @@ impl SelfMetrics {
         loop {
             ticks.tick().await;
             let after = self.snapshot().await;
+            let Some(_share) = self.intake.enter().await else { continue };
             let time = self.clock.now();
             for (name, value) in values(&before, &after) {
                 batch.point(format!("{}.{name}", self.agent).as_bytes(), time, value);
@@ -112,7 +120,8 @@ mod tests {
         let ingest = Ingest::open(options, Arc::new(MemoryDriver::new()), registry, rules).await.unwrap();
         let host = Host::system();
         let metrics = Arc::new(Metrics::new(host.disk).unwrap());
-        let own = SelfMetrics::new(ingest.clone(), metrics, host.clock.clone(), "carbon.agents.h-a".to_owned());
+        let agent = "carbon.agents.h-a".to_owned();
+        let own = SelfMetrics::new(ingest.clone(), metrics, host.clock.clone(), agent, Intake::new());
         let now = host.clock.now();
 
         let before = own.snapshot().await;

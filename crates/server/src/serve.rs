@@ -26,8 +26,10 @@ use crate::{
     cli::ServeOptions,
     clock, config,
     descriptors::Descriptors,
+    drain::{Drain, Phase},
     exposure,
     health::{Health, Watched},
+    intake::Intake,
     limits,
     listen::Listeners,
     log,
@@ -103,12 +105,23 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         started: host.clock.now(),
         branches: LargestBranches::new(node.ingest.clone(), host.clock.clone()),
     });
+    let drain = Arc::new(Drain {
+        intake: Intake::new(),
+        ingest: node.ingest.clone(),
+        peers: node.peers.clone(),
+        embedded: node.embedded.clone(),
+        disk: host.disk.clone(),
+        clock: host.clock.clone(),
+        data: settings.data.dir.clone(),
+        phase: Phase::Off.into(),
+    });
     let readiness = Arc::new(Readiness::new(
         node.ingest.clone(),
         node.embedded.clone(),
         node.connection.clone(),
         node.index.clone(),
         health,
+        drain.clone(),
     ));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
@@ -121,6 +134,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         certificate,
         doors,
         secrets,
+        drain: &drain,
         host,
     };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
@@ -129,7 +143,8 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     }
     readiness.set_started(true);
     listeners.print(&settings);
-    let background = background(&settings, &mut node, rules, &metrics, host);
+    let until_stored = until_stored(&mut node);
+    let background = background(&settings, &mut node, rules, &metrics, &drain.intake, host);
 
     let failure = tokio::select! {
         () = signals.next() => None,
@@ -139,7 +154,7 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     readiness.set_started(false);
     let (ingest, connection) = (&*node.ingest, node.connection.as_deref());
     let (names, data, disk) = (&*node.store.names, &*settings.data.dir, &host.disk);
-    let running = Running { listeners, background, ingest, connection, names, data, disk };
+    let running = Running { listeners, background, until_stored, ingest, connection, names, data, disk };
     running.stop(settings.stop.timeout, &mut signals).await?;
     failure.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
 }
@@ -180,6 +195,7 @@ struct Listening<'a> {
     doors: Vec<Arc<Door>>,
     /// Of nodes over the same tables.
     secrets: Option<PeerSecrets>,
+    drain: &'a Arc<Drain>,
     host: &'a Host,
 }
 
@@ -188,8 +204,8 @@ async fn listen(
     metrics: &Arc<Metrics>,
     readiness: &Arc<Readiness>,
 ) -> anyhow::Result<Listeners> {
-    let Listening { settings, node, budget, descriptors, tokens, certificate, doors, secrets, host } = listening;
-    let mut listeners = Listeners::new(descriptors, settings);
+    let Listening { settings, node, budget, descriptors, tokens, certificate, doors, secrets, drain, host } = listening;
+    let mut listeners = Listeners::new(descriptors, settings, drain.intake.clone());
     // Other nodes know where to ask before there is a point to ask for.
     let http = listeners.bind_http(settings).await?;
     let mut peer_door = None;
@@ -233,6 +249,7 @@ async fn listen(
         peer_door,
         body_limit: settings.receive.max_body.as_usize(),
         gates: metrics.token_gates.clone(),
+        drain: drain.clone(),
     };
     let api = Api::new(ApiOptions {
         registry: node.ingest.registry().clone(),
@@ -274,16 +291,27 @@ fn follow_certificates(identities: Vec<Arc<Identity>>, settings: &Settings, node
     tokio::spawn(node.ingest.supervisor().run("certificate watch", follow));
 }
 
+/// The tasks that a stop needs until its points are written.
+fn until_stored(node: &mut Node) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let supervisor = node.ingest.supervisor();
+    for cluster::Task { name, make, .. } in node.background.extract_if(.., |task| task.lasts_until_stored) {
+        tasks.spawn(supervisor.run(name, make));
+    }
+    tasks
+}
+
 fn background(
     settings: &Settings,
     node: &mut Node,
     rules: RulesWatcher,
     metrics: &Arc<Metrics>,
+    intake: &Arc<Intake>,
     host: &Host,
 ) -> JoinSet<()> {
     let mut background = JoinSet::new();
     let supervisor = node.ingest.supervisor();
-    for cluster::Task { name, make } in node.background.drain(..) {
+    for cluster::Task { name, make, .. } in node.background.drain(..) {
         background.spawn(supervisor.run(name, make));
     }
     let (rules, ingest, every) = (Arc::new(rules), node.ingest.clone(), settings.rules.reload_every);
@@ -338,7 +366,8 @@ fn background(
             name => name.to_owned(),
         };
         let agent = format!("{}.agents.{name}-a", settings.own.prefix);
-        let own = Arc::new(SelfMetrics::new(node.ingest.clone(), metrics.clone(), host.clock.clone(), agent));
+        let (ingest, clock) = (node.ingest.clone(), host.clock.clone());
+        let own = Arc::new(SelfMetrics::new(ingest, metrics.clone(), clock, agent, intake.clone()));
         background.spawn(supervisor.run("own metrics", move || own.clone().store(every)));
     }
     background

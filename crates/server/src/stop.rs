@@ -54,6 +54,8 @@ impl Signals {
 pub struct Running<'a> {
     pub listeners: Listeners,
     pub background: JoinSet<()>,
+    /// Tasks that end when the points are written.
+    pub until_stored: JoinSet<()>,
     pub ingest: &'a Ingest,
     pub connection: Option<&'a Connection>,
     pub names: &'a dyn NameStore,
@@ -89,7 +91,9 @@ impl Running<'_> {
         self.ingest.release_receivers();
         self.listeners.closed().await;
         self.background.shutdown().await;
-        match self.write_out().await {
+        let written = self.write_out().await;
+        self.until_stored.shutdown().await;
+        match written {
             Ok(()) => {}
             Err(FlushError::Store { why, held_points, parked_points, unsynced_points }) => {
                 tracing::warn!(

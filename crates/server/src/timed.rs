@@ -11,8 +11,8 @@ use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, PointStore, Run,
-    SharedPoints, Store, StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
+    PointStore, Run, SharedPoints, Store, StoreError, Usage,
 };
 
 /// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
@@ -243,6 +243,10 @@ impl NameStore for Timed<dyn NameStore> {
 impl SharedPoints for Timed<dyn SharedPoints> {
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
         self.calls.timed("own_part", self.store.writer_partials(totals))
+    }
+
+    fn other_writers(&self) -> OtherWriters {
+        self.store.other_writers()
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {

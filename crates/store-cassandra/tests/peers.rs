@@ -24,7 +24,16 @@ async fn drop_both(keyspace: node::Keyspace) {
 
 fn row(number: u128, heartbeat_ms: i64) -> NodeRow {
     let address = format!("host{number}:8080");
-    NodeRow { node: NodeId::of_number(number), address, version: "0.1".to_owned(), started_ms: 5, heartbeat_ms }
+    let version = "0.1".to_owned();
+    NodeRow {
+        node: NodeId::of_number(number),
+        address,
+        version,
+        replica: 0,
+        is_draining: false,
+        started_ms: 5,
+        heartbeat_ms,
+    }
 }
 
 #[tokio::test]
@@ -39,6 +48,9 @@ async fn nodes_are_there_until_they_withdraw_or_expire() {
     assert_eq!(driver.nodes().await.unwrap(), [row(1, 20), row(2, 20)]);
     driver.withdraw(NodeId::of_number(1)).await.unwrap();
     assert_eq!(driver.nodes().await.unwrap(), [row(2, 20)]);
+    let draining = NodeRow { replica: 3, is_draining: true, ..row(2, 30) };
+    driver.announce(&draining).await.unwrap();
+    assert_eq!(driver.nodes().await.unwrap(), [draining]);
     let left = keyspace
         .session
         .query_unpaged(format!("SELECT TTL(address) FROM {}_metadata.nodes", keyspace.name), ())

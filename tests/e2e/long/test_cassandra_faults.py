@@ -3,6 +3,7 @@
 Every test ends with a reader whose folder is empty, so its answers come from the tables.
 """
 
+import shutil
 import threading
 import time
 
@@ -105,6 +106,34 @@ def test_cassandra_is_absent_at_start_and_comes_later(make_server, node):
     flush(new)
     expected |= by_name(some_points("second.new", start, metrics=20, points=10))
     the_tables_hold(over, "second.*.*", expected, start - 1, start + 60)
+
+
+def test_a_drain_that_cassandra_interrupts_says_what_is_left_and_goes_on_when_it_is_back(make_server, node):
+    over = OverCassandra(make_server, ALONE)
+    server = over.server()
+    start = aligned_now() - 600
+    points = some_points("second.drain", start, metrics=20, points=50)
+    server.send(points)
+    flush(server)
+    more = some_points("second.drain", start + 50, metrics=20, points=50)
+    server.send(more)
+    node.stop()
+    # The command gives up; the node does not.
+    done = run("drain", "--admin", f"127.0.0.1:{server.ports['http']}")
+    assert done.returncode == 1 and "1000 points and 0 new names are left, safe in its journal" in done.stderr, done
+    assert server.get("/admin/drain").json()["state"] == "draining"
+    assert server.get("/ready").status_code == 503
+    # A kill in between costs nothing, and ends the drain.
+    server.kill()
+    server.spawn()
+    wait_until(lambda: listens(server), 30, "no receiver listened while Cassandra was away")
+    assert server.get("/admin/drain").json()["state"] == "off"
+    assert server.post("/admin/drain").json()["points_left"] == 1000
+    node.start()
+    eventually(lambda: server.get("/admin/drain").json()["state"], "drained", 120)
+    server.kill()
+    shutil.rmtree(server.data)
+    the_tables_hold(over, "second.*.*", by_name(points + more), start - 1, start + 200)
 
 
 def test_cassandra_stops_under_load_and_starts_again(make_server, node):

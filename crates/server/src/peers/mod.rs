@@ -68,6 +68,8 @@ pub fn status(peers: &Peers) -> (Value, Value) {
             "started": node.started,
             "heartbeat_age_seconds": node.heartbeat_age.as_secs_f64(),
             "alive": node.is_alive(),
+            "replica": node.replica,
+            "draining": node.is_draining,
             "self": node.is_self,
             "points_in_memory": memory,
         })

@@ -276,8 +276,8 @@ settings! {
         glob_rows: usize = "100000";
         /// Statements that a glob may become where Cassandra answers it.
         glob_queries: usize = "128";
-        /// Which of BigGraphite's four replicas of aggregates this node writes. Give BigGraphite another one while both
-        /// receive the same points.
+        /// Which of the four replicas of aggregates this node writes, 0 to 3. Nodes that receive the same points (a relay's replication)
+        /// need different ones, and so does BigGraphite while both receive the same points; nodes that share points out need the same.
         replica: Replica = "0";
         /// Concurrent statements.
         in_flight: InFlight = "256";

@@ -1,4 +1,7 @@
 //! The table `nodes`: a row of each node that is alive, which expires unless the node writes it again.
+//!
+//! What a node says of itself besides its version are words behind that, `0.1.0 replica 1 draining`: versions before this take
+//! them for a longer version.
 
 use scylla::value::CqlTimestamp;
 use store::StoreError;
@@ -10,6 +13,12 @@ use crate::{ask::read, schema::quoted};
 /// The one partition of the table.
 const PART: i32 = 0;
 
+/// Behind the version of a node that drains.
+const DRAINING: &str = " draining";
+
+/// Before the replica of a node, unless that is the first one.
+const REPLICA: &str = " replica ";
+
 /// A node that is alive.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeRow {
@@ -19,10 +28,30 @@ pub struct NodeRow {
     pub address: String,
     /// Of the program.
     pub version: String,
+    /// The replica of aggregates that it writes, 0 to 3.
+    pub replica: u8,
+    /// Whether it takes no more points and writes out those that it has.
+    pub is_draining: bool,
     /// When it was started by its own clock, milliseconds since 1970.
     pub started_ms: i64,
     /// When it wrote this by its own clock, milliseconds since 1970.
     pub heartbeat_ms: i64,
+}
+
+/// The column `version` of a node.
+fn said(NodeRow { version, replica, is_draining, .. }: &NodeRow) -> String {
+    let replica = if *replica == 0 { String::new() } else { format!("{REPLICA}{replica}") };
+    let draining = if *is_draining { DRAINING } else { "" };
+    format!("{version}{replica}{draining}")
+}
+
+/// The version in that column, the replica, and whether the node drains. Words of later versions stay with the version.
+fn heard(column: &str) -> (&str, u8, bool) {
+    let active = column.strip_suffix(DRAINING);
+    let rest = active.unwrap_or(column);
+    let replica = rest.rsplit_once(REPLICA).and_then(|(version, number)| Some((version, number.parse().ok()?)));
+    let (version, replica) = replica.filter(|(_, replica)| *replica < 4).unwrap_or((rest, 0));
+    (version, replica, active.is_some())
 }
 
 impl Peers {
@@ -50,7 +79,8 @@ impl Peers {
     /// See [`crate::CassandraDriver::announce`].
     pub(crate) async fn announce(&self, row: &NodeRow) -> Result<(), StoreError> {
         let statements = self.of_nodes().await?;
-        let NodeRow { node, address, version, started_ms, heartbeat_ms } = row;
+        let NodeRow { node, address, started_ms, heartbeat_ms, .. } = row;
+        let version = said(row);
         let values = (PART, node.0, address, version, CqlTimestamp(*started_ms), CqlTimestamp(*heartbeat_ms));
         self.run("reporting that this node is alive", &statements.write, values).await.map(drop)
     }
@@ -67,13 +97,48 @@ impl Peers {
         type Row = (Uuid, Option<String>, Option<String>, Option<CqlTimestamp>, Option<CqlTimestamp>);
         let statements = self.of_nodes().await?;
         let rows = read::<Row>(WHAT, self.run(WHAT, &statements.read, (PART,)).await?)?;
-        let row = |(node, address, version, started, heartbeat): Row| NodeRow {
-            node: NodeId(node),
-            address: address.unwrap_or_default(),
-            version: version.unwrap_or_default(),
-            started_ms: started.map_or(0, |time| time.0),
-            heartbeat_ms: heartbeat.map_or(0, |time| time.0),
+        let row = |(node, address, version, started, heartbeat): Row| {
+            let version = version.unwrap_or_default();
+            let (version, replica, is_draining) = heard(&version);
+            NodeRow {
+                node: NodeId(node),
+                address: address.unwrap_or_default(),
+                version: version.to_owned(),
+                replica,
+                is_draining,
+                started_ms: started.map_or(0, |time| time.0),
+                heartbeat_ms: heartbeat.map_or(0, |time| time.0),
+            }
         };
         Ok(rows.into_iter().map(row).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_says_its_replica_and_that_it_drains_behind_its_version() {
+        let row = |version: &str, replica, is_draining| NodeRow {
+            node: NodeId::of_number(1),
+            address: String::new(),
+            version: version.to_owned(),
+            replica,
+            is_draining,
+            started_ms: 0,
+            heartbeat_ms: 0,
+        };
+        assert_eq!(said(&row("0.1.0", 0, false)), "0.1.0");
+        assert_eq!(said(&row("0.1.0", 2, true)), "0.1.0 replica 2 draining");
+        for version in ["0.1.0", ""] {
+            for (replica, is_draining) in [(0, false), (0, true), (1, false), (3, true)] {
+                assert_eq!(heard(&said(&row(version, replica, is_draining))), (version, replica, is_draining));
+            }
+        }
+        // Of a later version, or of another program.
+        for version in ["0.2.0 sleeping", "0.2.0 replica x", "0.2.0 replica 4", "0.2.0 replica 300"] {
+            assert_eq!(heard(version), (version, 0, false));
+        }
     }
 }
