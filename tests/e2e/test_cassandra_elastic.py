@@ -235,10 +235,12 @@ class Ring:
         compare(server, self.model, self.begin, -(-self.at // 600) * 600, when)
 
 
+@pytest.mark.parametrize("layout", ["rows", "packed"])
 def test_aggregates_of_all_methods_are_exact_where_metrics_move_between_nodes_in_mid_slot_and_back(
-    make_server, cassandra, tmp_path, seeded
+    make_server, cassandra, tmp_path, seeded, layout
 ):
     over = over_with(make_server, cassandra, tmp_path)
+    over.settings = over.settings.replace("[cassandra]\n", f'[cassandra]\nlayout = "{layout}"\n')
     servers = [over.server(aggregation=AGGREGATION) for _ in range(2)]
     meet(*servers)
     ring = Ring(seeded, servers)
@@ -386,6 +388,8 @@ def test_the_same_points_to_two_nodes_of_different_replicas_count_once_although_
     send(servers, 400, 480)
     flush(one)
     flush(other)
+    for server in servers:
+        compare(server, model, begin, end, "each was down for a while")
     # Late points and corrections, to both.
     send(servers, 130, 190)
     compare(other, model, begin, end, "late points are in memory")

@@ -31,7 +31,7 @@ const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
 /// Characters of a version that are kept.
 const VERSION_SHOWN: usize = 100;
 
-/// Nodes that greeted or are not in the table, and are remembered: further ones are not looked up for one heartbeat.
+/// Nodes that were looked up and are remembered for one heartbeat: further ones are not looked up meanwhile.
 const MAX_LOOKED_UP: usize = 16;
 
 /// Bytes of an address, at most: the longest name of a host, and its port.
@@ -80,6 +80,13 @@ struct Seen {
     silence: Duration,
 }
 
+/// A node that asked.
+struct LookedUp {
+    at: Instant,
+    /// Whether the table had it.
+    found: bool,
+}
+
 #[derive(Default)]
 struct Known {
     nodes: HashMap<NodeId, Seen>,
@@ -101,9 +108,8 @@ pub(crate) struct Members {
     has_left: tokio::sync::Mutex<bool>,
     known: Mutex<Known>,
     failures: MinuteLog,
-    /// Held while the table is read, so that an older read does not come after a newer one. Nodes that greeted, or asked and were not there,
-    /// and when they were looked up.
-    reading: tokio::sync::Mutex<HashMap<String, Instant>>,
+    /// Held while the table is read, so that an older read does not come after a newer one. Nodes that were looked up since they asked.
+    reading: tokio::sync::Mutex<HashMap<String, LookedUp>>,
 }
 
 impl Members {
@@ -240,9 +246,11 @@ impl Members {
         }
         let mut reading = self.reading.lock().await;
         let now = self.clock.instant();
-        reading.retain(|_, looked| now.saturating_duration_since(*looked) < HEARTBEAT);
-        // It came with a read that was waited for, or was looked up just now; and those are bounded.
-        if !greets && self.knows(node) || reading.contains_key(node) || MAX_LOOKED_UP <= reading.len() {
+        reading.retain(|_, looked| now.saturating_duration_since(looked.at) < HEARTBEAT);
+        // It came with a read that was waited for, or the same was seen just now; and those are bounded.
+        let is_known = self.knows(node);
+        let is_as_before = reading.get(node).is_some_and(|looked| looked.found == is_known);
+        if is_known && !greets || is_as_before || MAX_LOOKED_UP <= reading.len() {
             return;
         }
         if let Ok(driver) = self.connection.driver() {
@@ -251,9 +259,7 @@ impl Members {
                 Err(error) => tracing::debug!(%error, "cannot look up a node that asks"),
             }
         }
-        if greets || !self.knows(node) {
-            reading.insert(node.to_owned(), now);
-        }
+        reading.insert(node.to_owned(), LookedUp { at: now, found: self.knows(node) });
     }
 
     fn knows(&self, node: &str) -> bool {
