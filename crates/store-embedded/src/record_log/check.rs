@@ -10,11 +10,10 @@ use host::{Disk, Open};
 use store::LAST_NUMBER;
 
 use super::{
-    ONE_BIT,
     draft::file_name,
     frame::{self, FRAME, HEADER, Header, HeaderRead, Seal, VERSION},
     place::LogEnd,
-    walk::{Part, walk},
+    walk::{ONE_BIT, Part, walk},
 };
 use crate::row_file::DamagedPart;
 

@@ -42,7 +42,7 @@ use self::{
     files::LogFile,
     folder::Found,
     frame::{FRAME, Header, Seal},
-    walk::{Part, walk},
+    walk::{ONE_BIT, Part, walk},
 };
 pub(crate) use self::{
     place::{LogEnd, LogEnds, Place},
@@ -54,7 +54,6 @@ use crate::folder::io_error;
 const PIECE: usize = 256 << 10;
 
 const NOT_A_RECORD: &str = "the bytes are not a record";
-const ONE_BIT: &str = "one bit of the record is wrong, and is corrected: nothing is lost";
 
 fn cut_off(offset: u64) -> String {
     format!("the record at byte {offset} is cut off")

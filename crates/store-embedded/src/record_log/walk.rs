@@ -13,6 +13,9 @@ const ATTEMPTS: u32 = 3;
 /// Bytes that are read one by one where a larger read failed.
 const PAGE: usize = 4096;
 
+/// What a report says of [`Part::Corrected`].
+pub(super) const ONE_BIT: &str = "one bit of the record is wrong, and is corrected: nothing is lost";
+
 /// A part of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Part<'a> {
