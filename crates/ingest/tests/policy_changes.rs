@@ -14,15 +14,20 @@ use std::{
 };
 
 use carbon::{RuleFiles, Rules, Sink as _};
-use host::{Call, FailingDisk, Host, SystemDisk};
+use host::{Call, Clock as _, FailingDisk, Host, ManualClock, SystemDisk};
 use ingest::{Ingest, IngestOptions, Protocol};
 use metric::{Aggregation, Timestamp, Window};
-use store::{MemoryDriver, NameStore as _, SeriesRequest};
+use store::{MemoryDriver, NameStore as _, PointStore as _, SeriesRequest};
 use support::{now, options, registry_of, runtime};
 
 fn rules(retentions: &str, method: Aggregation) -> Rules {
+    rules_of(retentions, method.name(), 0.0)
+}
+
+/// Every metric has these retentions, methods and xFilesFactor.
+fn rules_of(retentions: &str, methods: &str, x_files_factor: f64) -> Rules {
     let schemas = format!("[all]\npattern = .*\nretentions = {retentions}\n");
-    let aggregation = format!("[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = {method}\n");
+    let aggregation = format!("[all]\npattern = .*\nxFilesFactor = {x_files_factor}\naggregationMethod = {methods}\n");
     let files = RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
     Rules::parse(files).expect("good rules").0
 }
@@ -326,4 +331,153 @@ fn the_store_gets_no_change_that_a_power_cut_may_take_from_the_journal() {
         }
         ingest.close().await.unwrap();
     });
+}
+
+/// A node over tables in memory, whose time the test sets.
+struct Hours {
+    dir: tempfile::TempDir,
+    driver: Arc<MemoryDriver>,
+    clock: Arc<ManualClock>,
+}
+
+impl Hours {
+    fn begin(now: Timestamp) -> Hours {
+        let clock = Arc::new(ManualClock::at(now));
+        Hours { dir: tempfile::tempdir().unwrap(), driver: Arc::new(MemoryDriver::new()), clock }
+    }
+
+    async fn open(&self, rules: Rules) -> Arc<Ingest> {
+        let host = Host { clock: self.clock.clone(), ..Host::system() };
+        let options = IngestOptions { host, ..options(self.dir.path(), Duration::from_millis(20)) };
+        Ingest::open(options, self.driver.clone(), registry_of(&*self.driver).await, rules).await.unwrap()
+    }
+
+    /// The values of the stage that answers for this age, each with the seconds from [`HOUR`] to its slot.
+    async fn shown(&self, ingest: &Ingest, age: i64) -> Vec<(Timestamp, f64)> {
+        let registry = ingest.registry();
+        let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
+        let now = self.clock.now();
+        let window = Window::between(now - age, now);
+        let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
+        let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+        let times = (series.start..).step_by(series.step as usize).map(|time| time - HOUR);
+        times.zip(series.values).filter(|(_, value)| !value.is_nan()).collect()
+    }
+}
+
+/// A whole hour of a day in 2026.
+const HOUR: Timestamp = 1_795_000_000 / 3600 * 3600;
+
+#[test]
+fn slots_that_have_too_few_points_by_the_factor_in_force_are_not_filled_from_coarser_ones() {
+    // A point in each minute: a sixth of a minute's, and of ten minutes'.
+    let points: Vec<(Timestamp, f64)> = (0..40).map(|i| (HOUR + i * 60, i as f64)).collect();
+    let retentions = "10s:1h,60s:6h,600s:10d";
+    for (before, after) in
+        [("last", "last"), ("last", "last,avg"), ("last", "avg,max,sum,last"), ("sum,last", "last"), ("sum", "max")]
+    {
+        for is_stored in [false, true] {
+            let what = format!("{before} to {after}, stored: {is_stored}");
+            runtime(1).block_on(async {
+                let hours = Hours::begin(HOUR + 2400);
+                let ingest = hours.open(rules_of(retentions, before, 0.0)).await;
+                send(&ingest, &points).await;
+                if is_stored {
+                    ingest.flush().await.unwrap();
+                }
+                assert_eq!(hours.shown(&ingest, 3 * 3600).await.len(), 40, "{what}");
+                ingest.set_rules(rules_of(retentions, after, 0.3)).await;
+                for then in ["changed", "stored"] {
+                    assert_eq!(hours.shown(&ingest, 3 * 3600).await, [], "{what}, {then}");
+                    assert_eq!(hours.shown(&ingest, 86_400).await, [], "{what}, {then}");
+                    ingest.flush().await.unwrap();
+                }
+                ingest.set_rules(rules_of(retentions, after, 0.1)).await;
+                assert_eq!(hours.shown(&ingest, 3 * 3600).await.len(), 40, "{what}");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_coarser_slot_of_an_earlier_policy_is_shown_by_the_factor_in_force_where_nothing_finer_is_stored() {
+    for (factor, shown) in [(0.5, vec![(0, 9.0)]), (0.0, vec![(0, 9.0), (60, 4.0)]), (0.7, vec![])] {
+        runtime(1).block_on(async {
+            let hours = Hours::begin(HOUR + 100);
+            let ingest = hours.open(rules_of("1s:3m,60s:6h", "max", 0.2)).await;
+            // Forty points of the first minute, and five of the second.
+            let of = |range: std::ops::Range<i64>| range.map(|i| (HOUR + i, (i % 10) as f64)).collect::<Vec<_>>();
+            send(&ingest, &[of(0..40), of(60..65)].concat()).await;
+            ingest.flush().await.unwrap();
+            ingest.set_rules(rules_of("1s:3m,10s:2h,300s:1d", "max", factor)).await;
+            hours.driver.expire(HOUR + 1000).await.unwrap();
+            hours.clock.advance(Duration::from_secs(900));
+            assert_eq!(hours.shown(&ingest, 3600).await, shown, "{factor}");
+        });
+    }
+}
+
+#[test]
+fn a_point_for_a_whole_coarse_slot_is_not_shown_over_finer_ones_that_are_too_few() {
+    let (before, after) = ("1s:1m,30s:10m,300s:1d", "1s:1m,30s:2h,300s:1d");
+    for methods in ["max", "max,min"] {
+        runtime(1).block_on(async {
+            let hours = Hours::begin(HOUR + 40);
+            let ingest = hours.open(rules_of(before, "max", 0.0)).await;
+            send(&ingest, &[(HOUR + 31, 5.0)]).await;
+            ingest.flush().await.unwrap();
+            hours.clock.advance(Duration::from_secs(700));
+            send(&ingest, &[(HOUR + 100, 7.0)]).await;
+            ingest.flush().await.unwrap();
+            ingest.set_rules(rules_of(after, methods, 0.2)).await;
+            // The thirty seconds have a point of thirty, the five minutes one for all of them.
+            assert_eq!(hours.shown(&ingest, 3600).await, [], "{methods}");
+            assert_eq!(hours.shown(&ingest, 3 * 3600).await, [(0, 7.0)], "{methods}");
+        });
+    }
+}
+
+#[test]
+fn coarse_slots_from_before_a_finer_first_step_have_all_of_their_points() {
+    let minutes = 20;
+    for (before, after, step) in [
+        ("60s:1d", "10s:1h,60s:2d", 60),
+        ("60s:1d,300s:3d", "10s:1h,60s:2d,300s:4d", 60),
+        ("10s:2h,60s:1d,300s:3d", "1s:1h,60s:1d,300s:3d", 10),
+        ("10s:2h,60s:2d,300s:4d", "1s:1h,60s:1d,300s:3d", 10),
+    ] {
+        for methods in [["avg", "avg"], ["avg_zero", "avg_zero"], ["max", "max,avg"], ["avg,sum", "sum,avg,last"]] {
+            let what = format!("{before} to {after}, {methods:?}");
+            runtime(1).block_on(async {
+                let hours = Hours::begin(HOUR + minutes * 60);
+                let ingest = hours.open(rules_of(before, methods[0], 0.5)).await;
+                let all = (0..minutes * 60).step_by(step).map(|time| (HOUR + time, (time % 7) as f64));
+                // Of the fifth minute a third, where there are several points.
+                let is_left_out = |time: Timestamp| step < 60 && 260 <= time - HOUR && time - HOUR < 300;
+                let all: Vec<(Timestamp, f64)> = all.filter(|(time, _)| !is_left_out(*time)).collect();
+                send(&ingest, &all).await;
+                let shown = async |ingest: &Ingest, age| {
+                    let shown = hours.shown(ingest, age).await;
+                    shown.into_iter().map(|(time, _)| time).collect::<Vec<_>>()
+                };
+                let wanted: Vec<Timestamp> = (0..minutes).filter(|i| step == 60 || *i != 4).map(|i| i * 60).collect();
+                ingest.flush().await.unwrap();
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules_of(after, methods[1], 0.5)).await;
+                for then in ["changed", "with a later point", "stored"] {
+                    assert_eq!(shown(&ingest, 3 * 3600 / 2).await, wanted, "{what}, {then}");
+                    if then == "changed" {
+                        // Slots of a time after the change need the points of the finer step.
+                        hours.clock.advance(Duration::from_secs(120));
+                        send(&ingest, &[(HOUR + minutes * 60 + 65, 1.0)]).await;
+                    } else {
+                        ingest.flush().await.unwrap();
+                    }
+                }
+                drop(ingest);
+                let ingest = hours.open(rules_of(after, methods[1], 0.5)).await;
+                assert_eq!(shown(&ingest, 3 * 3600 / 2).await, wanted, "{what}, after a restart");
+            });
+        }
+    }
 }

@@ -278,7 +278,7 @@ fn minute(life: &Life, time: Timestamp, rollup: Aggregation) -> (f64, Vec<Aggreg
     let request = SeriesRequest { metric, window, now: now(), max_points: 3, rollup: Some(rollup) };
     let series = life.run.block_on(life.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
     assert_eq!((series.step, series.start, series.values.len()), (60, time, 1));
-    (series.values[0], series.earlier.iter().collect())
+    (series.values[0], series.other_methods().iter().collect())
 }
 
 #[test]

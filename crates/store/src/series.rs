@@ -37,8 +37,22 @@ pub struct FetchedSeries {
     pub is_of_list: bool,
     /// Further methods whose values are among these, from before the policy had the one above.
     pub earlier: Methods,
+    /// Coarser slots of earlier policies that stand at their beginning, where nothing finer is stored: their seconds, and the method
+    /// that made them. Each once.
+    pub coarser: Vec<(u32, Aggregation)>,
     /// Addresses of other nodes that may have points of it in memory and did not give them.
     pub missing_peers: Option<Arc<[String]>>,
+}
+
+impl FetchedSeries {
+    /// All methods whose values are among these, but for the one that was read.
+    pub fn other_methods(&self) -> Methods {
+        let mut all = Methods::NONE;
+        let of_coarser = self.coarser.iter().map(|(_, method)| *method);
+        let others = self.earlier.iter().chain(of_coarser).filter(|method| *method != self.aggregation);
+        others.for_each(|method| _ = all.add(method));
+        all
+    }
 }
 
 /// Why a read failed.

@@ -9,11 +9,13 @@ use store::FetchedSeries;
 
 use crate::query::Backend;
 
+/// By policy, step, method, earlier methods and coarser slots; there are few of each.
+type Read = (PolicyId, u32, Aggregation, Methods, Vec<(u32, Aggregation)>);
+
 /// The lineages of the series of one read.
 pub(crate) struct Origins<'a> {
     backend: &'a Backend,
-    // By policy, step, method and earlier methods; there are few of each.
-    known: HashMap<(PolicyId, u32, Aggregation, Methods), Lineage>,
+    known: HashMap<Read, Lineage>,
 }
 
 impl Origins<'_> {
@@ -26,23 +28,25 @@ impl Origins<'_> {
     pub fn of(&mut self, metric: MetricId, read: &FetchedSeries) -> Lineage {
         let registry = &self.backend.registry;
         let policy = registry.read().policy_id(metric);
-        let lineage = self.known.entry((policy, read.step, read.aggregation, read.earlier));
+        let key = (policy, read.step, read.aggregation, read.earlier, read.coarser.clone());
+        let lineage = self.known.entry(key);
         lineage.or_insert_with(|| fetched_from(sources(&registry.policy(policy), read).into_iter())).clone()
     }
 }
 
-/// A source for each method whose values were read, that of the policy first.
+/// A source for each method whose values were read, that of the policy first, and then the coarser slots that stand for finer ones.
 fn sources(policy: &Policy, read: &FetchedSeries) -> Vec<Source> {
     let methods = std::iter::once(read.aggregation).chain(read.earlier.iter().filter(|of| *of != read.aggregation));
-    methods.map(|of| source(policy, read, of)).collect()
+    let finer = methods.map(|of| (read.step, of));
+    finer.chain(read.coarser.iter().copied()).map(|(step, of)| source(policy, step, of)).collect()
 }
 
-fn source(policy: &Policy, read: &FetchedSeries, of: Aggregation) -> Source {
+fn source(policy: &Policy, step: u32, of: Aggregation) -> Source {
     let stages = policy.retention.stages();
     // Metrics whose policy has changed may be read at a step that no stage of today has.
-    let stage = stages.iter().position(|stage| stage.resolution() >= read.step).unwrap_or(stages.len() - 1);
+    let stage = stages.iter().position(|stage| stage.resolution() >= step).unwrap_or(stages.len() - 1);
     let texts = stages.iter().map(|stage| format!("{}:{}", short(stage.resolution().into()), short(stage.duration())));
-    Source { stages: texts.collect::<Vec<_>>().join(","), stage, step: read.step.into(), method: method(of) }
+    Source { stages: texts.collect::<Vec<_>>().join(","), stage, step: step.into(), method: method(of) }
 }
 
 /// Seconds as `storage-schemas.conf` has them.
@@ -86,11 +90,15 @@ mod tests {
         };
         let stages = "1min:1d,5min:1w,1h:2y".to_owned();
         let expected = Source { stages, stage: 1, step: 300, method: "Maximum" };
-        assert_eq!(source(&policy, &read(300), Aggregation::Max), expected);
-        let stage = |step| source(&policy, &read(step), Aggregation::Max).stage;
+        assert_eq!(source(&policy, 300, Aggregation::Max), expected);
+        let stage = |step| source(&policy, step, Aggregation::Max).stage;
         let earlier = "avg,max,min".parse().unwrap();
         let of_several = sources(&policy, &FetchedSeries { earlier, ..read(300) });
         assert_eq!(of_several.iter().map(|of| of.method).collect::<Vec<_>>(), ["Maximum", "Average", "Minimum"]);
+        let coarser = vec![(3600, Aggregation::Max), (86_400, Aggregation::Sum)];
+        let of_coarser = sources(&policy, &FetchedSeries { coarser, ..read(60) });
+        let of_coarser: Vec<_> = of_coarser.iter().map(|of| (of.stage, of.step, of.method)).collect();
+        assert_eq!(of_coarser, [(0, 60, "Maximum"), (2, 3600, "Maximum"), (2, 86_400, "Sum")]);
         assert_eq!([1, 60, 61, 3600, 86_400].map(stage), [0, 0, 1, 2, 2]);
         assert_eq!([1, 90, 120, 7200, 1_209_600].map(short), ["1s", "90s", "2min", "2h", "2w"]);
     }

@@ -2,12 +2,12 @@
 //!
 //! What finer slots of older policies have is filled in where it is read (`older_cells.rs`).
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
-use metric::{Partial, Policy, Slot, Timestamp};
-use store::{Cells, FetchedSeries};
+use metric::{Methods, Partial, Policy, Slot, Timestamp};
+use store::Cells;
 
-use super::reading::{Reading, Unread};
+use super::reading::{Answer, Reading, Unread};
 use crate::{
     policy_table::PolicyTable,
     shared_rows::{SharedRows, has_table},
@@ -68,37 +68,53 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Fills empty values before `until` with aggregates of a coarser step, at the beginning of a slot that is empty as a whole.
+/// Fills empty values before `until` with aggregates of a coarser step, at the beginning of a slot that is empty as a whole. The
+/// xFilesFactor in force holds for them as for all that is shown, and a slot that has too few points hides what is coarser.
 pub(super) fn fill_from_coarser(
     reading: &Reading,
     part: &OlderPart,
     until: Timestamp,
     mut cells: Cells,
-    answer: &mut FetchedSeries,
+    answer: &mut Answer,
 ) {
+    let Answer { series, withheld, .. } = answer;
     let policy = &part.policy;
-    let values = &mut answer.values;
     let (older, stage) = (policy.retention.stages()[part.stage], reading.stage());
     part.rows.read(policy.table(part.stage), part.slots.start, &mut cells, policy);
-    let expected = older.resolution() / policy.retention.finest().resolution();
-    let place_of = |time: Timestamp| {
-        let slot = stage.slot(time)?.checked_sub(reading.choice.slots.start)?;
-        (usize::try_from(slot).ok()? < values.len()).then_some(slot as usize)
-    };
-    let mut fills: Vec<(usize, f64)> = Vec::new();
-    for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-        let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
-        let time = older.time(part.slots.start + i as u32);
-        let Some(place) = place_of(time).filter(|_| time < until) else { continue };
-        fills.push((place, policy.aggregation.finish(partial, expected, reading.x_files_factor(policy))));
-    }
+    let earlier = earlier_by_place(&cells);
     let span = (older.resolution() / stage.resolution()).max(1) as usize;
-    for (place, value) in fills {
-        let end = values.len().min(place + span);
-        if values[place..end].iter().all(|value| value.is_nan()) {
-            values[place] = value;
-            let made_by = std::iter::once(policy.aggregation).chain(cells.earlier);
-            made_by.filter(|&of| of != answer.aggregation).for_each(|method| _ = answer.earlier.add(method));
+    for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+        let time = older.time(part.slots.start + i as u32);
+        let slot =
+            stage.slot(time).filter(|_| time < until).and_then(|slot| slot.checked_sub(reading.choice.slots.start));
+        let Some(place) = slot.map(|slot| slot as usize).filter(|place| *place < series.values.len()) else { continue };
+        let end = series.values.len().min(place + span);
+        let is_empty = series.values[place..end].iter().all(|value| value.is_nan());
+        if !is_empty || withheld.range(place..end).next().is_some() {
+            continue;
+        }
+        let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
+        let shown = reading.shown(partial, policy, older, time);
+        if shown.is_nan() {
+            withheld.insert(place);
+            continue;
+        }
+        series.values[place] = shown;
+        let earlier = earlier.get(&i).into_iter().flat_map(Methods::iter);
+        for made in std::iter::once(policy.aggregation).chain(earlier).map(|method| (older.resolution(), method)) {
+            if !series.coarser.contains(&made) {
+                series.coarser.push(made);
+            }
         }
     }
+}
+
+/// Other methods than that of the cells whose values are among these, by place.
+fn earlier_by_place(cells: &Cells) -> BTreeMap<usize, Methods> {
+    let mut earlier: BTreeMap<usize, Methods> = BTreeMap::new();
+    for (place, methods) in &cells.earlier_at {
+        let all = earlier.entry(*place as usize).or_insert(Methods::NONE);
+        methods.iter().for_each(|method| _ = all.add(method));
+    }
+    earlier
 }

@@ -28,7 +28,7 @@ use store::{Cells, Fetch, FetchError, FetchedSeries, PointStore, SeriesRequest, 
 use super::{
     older_jobs::OlderJobs,
     older_policies::{OlderPart, coarser_parts, fill_from_coarser},
-    reading::{Reading, Unread},
+    reading::{Answer, Reading},
 };
 use crate::{
     coming_rows::ComingRows,
@@ -193,18 +193,18 @@ impl Reader {
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
         let cells = self.fetch_cells(fetches, &filled, &coming, is_in_memory).await?;
         let mut cells = cells.into_iter();
-        let mut answers: Vec<Option<(FetchedSeries, Unread)>> = Vec::with_capacity(readings.len());
+        let mut answers: Vec<Option<Answer>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {
             answers.push(reading.as_ref().map(|reading| reading.answer(plan, &mut cells)));
         }
         for (part, cells) in older.into_iter().zip(cells) {
-            if let (Some(reading), Some((answer, unread))) = (&readings[part.reading], &mut answers[part.reading]) {
-                let until = part.until(*unread, reached);
-                unread.add(&cells);
+            if let (Some(reading), Some(answer)) = (&readings[part.reading], &mut answers[part.reading]) {
+                let until = part.until(answer.unread, reached);
+                answer.unread.add(&cells);
                 fill_from_coarser(reading, &part, until, cells, answer);
             }
         }
-        Ok(answers.into_iter().map(|answer| Some(answer?.0)).collect())
+        Ok(answers.into_iter().map(|answer| Some(answer?.series)).collect())
     }
 
     fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable, reached: Timestamp) -> Fetches<'a> {

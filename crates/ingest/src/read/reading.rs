@@ -1,6 +1,6 @@
 //! One series while it is read.
 
-use std::{ops::Range, sync::Arc};
+use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use downsample::{Coverage, PendingPoints, ReadPlan, SortedPoints, Stored};
 use metadata::{PolicyHistory, Registry, Seen};
@@ -30,6 +30,16 @@ impl Unread {
     }
 }
 
+/// What memory and the stage's own slots answer.
+pub(super) struct Answer {
+    pub(super) series: FetchedSeries,
+    /// What of its slots could not be read.
+    pub(super) unread: Unread,
+    /// Places of slots that have points and no value: too few for the xFilesFactor, or what they make is not known. Only of metrics
+    /// whose policy has changed, since nothing coarser fills others.
+    pub(super) withheld: BTreeSet<usize>,
+}
+
 /// A series being read.
 pub(super) struct Reading {
     pub(super) metric: MetricId,
@@ -38,8 +48,10 @@ pub(super) struct Reading {
     /// The rollup that is read, whose policy is `policy`.
     pub(super) rollup: Rollup,
     pub(super) choice: StageChoice,
-    /// What the rules say in place of the policies.
+    /// What the rules say in place of the policy.
     ruled_x_files_factor: Option<f64>,
+    /// The first steps of the policies, and since when. Empty where all are the same.
+    first_steps: Vec<(Timestamp, u32)>,
     /// Stage 0: the values in memory, one for each of the slots; `None` where there are none.
     in_memory: Option<Vec<f64>>,
     /// A coarser stage: the points in memory.
@@ -77,6 +89,7 @@ impl Reading {
         let policy_since = history.last().map_or(Timestamp::MAX, |last| last.since);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
         let points_since = table.points_since(&history, reached);
+        let first_steps = first_steps(&history, table);
         Some(Reading {
             metric: request.metric,
             policy,
@@ -85,6 +98,7 @@ impl Reading {
             in_memory: None,
             choice,
             ruled_x_files_factor: registry.ruled_x_files_factor(request.metric),
+            first_steps,
             pending: SortedPoints::default(),
             older_jobs: Vec::new(),
             is_alone: false,
@@ -103,9 +117,27 @@ impl Reading {
         self.policy.retention.stages()[self.choice.stage]
     }
 
-    /// The part of its points that a slot needs, of a policy that the metric has or had.
-    pub(super) fn x_files_factor(&self, policy: &Policy) -> f64 {
-        self.ruled_x_files_factor.unwrap_or(policy.x_files_factor)
+    /// What is shown of a coarse slot that begins at this time, whose partial is in the terms of a policy that the metric has or had.
+    /// The xFilesFactor in force holds, whichever policy stored the slot.
+    pub(super) fn shown(&self, partial: Partial, policy: &Policy, stage: Stage, time: Timestamp) -> f64 {
+        let points_of = |step: u32| (stage.resolution() / step).max(1);
+        let all = points_of(policy.retention.finest().resolution());
+        // A point of a coarser first step is one point: where such a policy was in force, fewer are all.
+        let coarsest = self.coarsest_step(time..time + i64::from(stage.resolution()));
+        let expected = coarsest.map_or(all, |step| points_of(step).min(all));
+        let x_files_factor = self.ruled_x_files_factor.unwrap_or(self.policy.x_files_factor);
+        match policy.aggregation.finish(partial, expected, x_files_factor).is_nan() {
+            true => f64::NAN,
+            false => policy.aggregation.finish(partial, all, 0.0),
+        }
+    }
+
+    /// The coarsest first step that was in force in these times, where there were several.
+    fn coarsest_step(&self, times: Range<Timestamp>) -> Option<u32> {
+        let next = self.first_steps.iter().skip(1).map(|(since, _)| *since).chain([Timestamp::MAX]);
+        let in_force =
+            self.first_steps.iter().zip(next).filter(|((since, _), next)| *since < times.end && times.start < *next);
+        in_force.map(|((_, step), _)| *step).max()
     }
 
     /// Copies the points in memory: for stage 0 as values, for a coarser stage as the points it is derived from.
@@ -190,20 +222,15 @@ impl Reading {
         (!self.pending.is_empty()).then(|| ReadPlan::new(&self.policy, &self.pending, self.coverage, stage))
     }
 
-    /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs. With it goes
-    /// what of its slots could not be read.
-    pub(super) fn answer(
-        &self,
-        plan: Option<ReadPlan<'_>>,
-        cells: &mut impl Iterator<Item = Cells>,
-    ) -> (FetchedSeries, Unread) {
+    /// The series, from memory and from what was read: first this reading's own slots, then what its plan needs.
+    pub(super) fn answer(&self, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> Answer {
         let stored = if self.stored.is_empty() { Cells::default() } else { cells.next().unwrap_or_default() };
         let earlier = stored.earlier;
-        let mut unread = Unread::default();
+        let (mut unread, mut withheld) = (Unread::default(), BTreeSet::new());
         unread.add(&stored);
         let values = match self.choice.stage {
             0 => self.finest(stored),
-            _ => self.coarse(&stored, plan, cells),
+            _ => self.coarse(&stored, plan, cells, &mut withheld),
         };
         let stage = self.stage();
         let series = FetchedSeries {
@@ -213,9 +240,10 @@ impl Reading {
             aggregation: self.policy.aggregation,
             is_of_list: !self.policy.rollups.is_empty(),
             earlier,
+            coarser: Vec::new(),
             missing_peers: self.missing_peers.clone(),
         };
-        (series, unread)
+        Answer { series, unread, withheld }
     }
 
     /// Values of stage 0. The stored slots begin at the first one and may end early; those in memory are newer.
@@ -231,7 +259,13 @@ impl Reading {
     }
 
     /// Values of a coarser stage: stored partials, with those derived from points in memory laid over them.
-    fn coarse(&self, stored: &Cells, plan: Option<ReadPlan<'_>>, cells: &mut impl Iterator<Item = Cells>) -> Vec<f64> {
+    fn coarse(
+        &self,
+        stored: &Cells,
+        plan: Option<ReadPlan<'_>>,
+        cells: &mut impl Iterator<Item = Cells>,
+        withheld: &mut BTreeSet<usize>,
+    ) -> Vec<f64> {
         let mut partials = vec![Partial::NONE; self.choice.slots.len()];
         for ((partial, &value), &count) in partials.iter_mut().zip(&stored.values).zip(&stored.counts) {
             if !value.is_nan() {
@@ -245,8 +279,10 @@ impl Reading {
             let derived = plan.derive(&needed);
             for (_, slot) in derived.doubtful.into_iter().filter(|&(stage, _)| stage == self.choice.stage) {
                 // The row lacks the points in memory, and what they make of it is not known.
-                if let Some(partial) = partials.get_mut(slot.wrapping_sub(self.choice.slots.start) as usize) {
+                let place = slot.wrapping_sub(self.choice.slots.start) as usize;
+                if let Some(partial) = partials.get_mut(place) {
                     *partial = Partial::NONE;
+                    withheld.insert(place);
                 }
             }
             for row in derived.rows.iter().filter(|row| row.stage == self.choice.stage) {
@@ -259,9 +295,26 @@ impl Reading {
                 }
             }
         }
-        let expected = self.stage().resolution() / self.policy.retention.finest().resolution();
-        let x_files_factor = self.x_files_factor(&self.policy);
-        let finish = |partial| self.policy.aggregation.finish(partial, expected, x_files_factor);
-        partials.into_iter().map(finish).collect()
+        let (stage, first) = (self.stage(), self.choice.slots.start);
+        let shown = |(slot, &partial): (Slot, &Partial)| self.shown(partial, &self.policy, stage, stage.time(slot));
+        let values: Vec<f64> = (first..).zip(&partials).map(shown).collect();
+        if 1 < self.history.len() {
+            let is_withheld = |place: &usize| 0 < partials[*place].count && values[*place].is_nan();
+            withheld.extend((0..values.len()).filter(is_withheld));
+        }
+        values
     }
+}
+
+/// The first steps of the policies of a history, and since when. Empty where all are the same.
+fn first_steps(history: &PolicyHistory, table: &PolicyTable) -> Vec<(Timestamp, u32)> {
+    let step = |id| table.bounds.get(usize::from(id)).map(|bounds| bounds.resolution);
+    let steps = history.iter().filter_map(|span| Some((span.since, step(span.policy)?)));
+    let mut steps: Vec<(Timestamp, u32)> = if history.len() == 1 { Vec::new() } else { steps.collect() };
+    if steps.iter().all(|(_, step)| *step == steps[0].1) {
+        return Vec::new();
+    }
+    // Points of a time before the metric came under its first policy.
+    steps[0].0 = Timestamp::MIN;
+    steps
 }
