@@ -1,5 +1,7 @@
 //! Slots of one policy, filled from stored slots of others.
 
+use std::{collections::HashSet, ops::Range};
+
 use metric::{Partial, Policy, Slot, Table, Timestamp};
 use store::Cells;
 
@@ -81,10 +83,11 @@ pub(crate) fn fill<'s, 'p: 's>(
         true => (0..target.len).map(|place| cells.values.get(place).is_none_or(|value| value.is_nan())).collect(),
         false => Vec::new(),
     };
-    let made = Made { of_points, absent };
+    let mut made = Made { of_points, absent, ..Made::default() };
     for source in sources.clone().filter(is_finer) {
         let from = if source.filled.values.is_empty() { &source.stored } else { &source.filled };
-        fill_from(target, cells, source, from, &made);
+        made.untouched = untouched_times(target, source, all);
+        fill_from(target, cells, source, from, &mut made);
     }
     // A point of a coarser step is a point at its own time, where no finer one is known; what that policy showed of finer
     // ones is not. The finest first: a slot of the others may have the fold of finer points in place of a point.
@@ -92,7 +95,7 @@ pub(crate) fn fill<'s, 'p: 's>(
     let mut points: Vec<&Source<'_>> = sources.filter(is_point).collect();
     points.sort_by_key(|source| source.table.stage.resolution());
     for source in points {
-        fill_from(target, cells, source, &source.stored, &Made::default());
+        fill_from(target, cells, source, &source.stored, &mut Made::default());
     }
 }
 
@@ -103,18 +106,46 @@ struct Made {
     of_points: Vec<(usize, Partial)>,
     /// By place, whether a slot was absent; empty where counts cannot be compared.
     absent: Vec<bool>,
+    /// Times in which slots of the source that is next are in a first stage alone, see [`untouched_times`].
+    untouched: Option<Range<Timestamp>>,
+    /// Places that are filled from such slots.
+    of_shared_points: HashSet<usize>,
 }
 
 impl Made {
     /// Whether a row replaces what another source has filled: it counts more points. Those of a policy's finer slots, and of first
-    /// stages, which policies share, lack the points that came when they were too old for these.
+    /// stages, which policies share, lack the points that came when they were too old for these. Such a point may count as many
+    /// as the first stage has: where the policy of that stage has stored nothing itself, the row is newer.
     fn gives_way(&self, place: usize, row: Partial, cells: &Cells) -> bool {
-        self.absent.get(place) == Some(&true) && cells.counts.get(place).is_some_and(|count| *count < row.count)
+        let is_fewer = |count: &u32| *count < row.count + u32::from(self.of_shared_points.contains(&place));
+        self.absent.get(place) == Some(&true) && cells.counts.get(place).is_some_and(is_fewer)
+    }
+
+    /// Notes how a place is filled that begins at this time.
+    fn note(&mut self, place: usize, time: Timestamp) {
+        let is_shared = self.untouched.as_ref().is_some_and(|times| times.contains(&time));
+        if is_shared {
+            self.of_shared_points.insert(place);
+        } else {
+            self.of_shared_points.remove(&place);
+        }
     }
 }
 
+/// Of a first stage: the times for which its policy also has a coarser stage of the target's step or a finer one. That is filled from
+/// before the first stage, so that slots which are left for this one have none: its policy stored nothing there, and the points
+/// are those of other policies with that first stage.
+fn untouched_times(target: &Target<'_>, source: &Source<'_>, all: &[Source<'_>]) -> Option<Range<Timestamp>> {
+    let is_coarser = |of: &&Source<'_>| {
+        let step = of.table.stage.resolution();
+        std::ptr::eq(of.policy, source.policy) && of.table.aggregated && step <= target.table.stage.resolution()
+    };
+    let of = all.iter().filter(|_| !source.table.aggregated).find(is_coarser)?;
+    Some(of.table.stage.time(of.first_slot)..of.table.stage.time(of.first_slot.saturating_add(of.len as u32)))
+}
+
 /// Fills absent slots from one source.
-fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells, made: &Made) {
+fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells, made: &mut Made) {
     cells.is_damaged |= from.is_damaged;
     cells.is_unreadable |= from.is_unreadable;
     cells.is_away |= from.is_away;
@@ -143,6 +174,7 @@ fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: 
         }
         if is_absent {
             let partial = exact.unwrap_or(partial);
+            made.note(place, target.table.stage.time(target.first_slot + place as u32));
             cells.values[place] = partial.value;
             if is_aggregated {
                 cells.counts[place] = partial.count;

@@ -108,7 +108,7 @@ impl Life {
             self.run.block_on(self.ingest.flush()).unwrap();
             let of_one = self.read(&alone(method), None, age).ok_or("none once it is stored")?;
             if let Some(difference) = difference(&of_list, &of_one) {
-                return Err(format!("{method}, age {age}: {difference}, named: {:?}", of_list.earlier));
+                return Err(format!("{method}, age {age}: {difference}, named: {:?}", of_list.other_methods()));
             }
         }
         Ok(())
@@ -118,7 +118,7 @@ impl Life {
 /// The first slot in which a list shows something else than the method alone, though the lineage names no other.
 fn difference(of_list: &FetchedSeries, of_one: &FetchedSeries) -> Option<String> {
     assert_eq!((of_list.start, of_list.step), (of_one.start, of_one.step));
-    let is_named = !of_list.earlier.is_empty();
+    let is_named = !of_list.other_methods().is_empty();
     of_list.values.iter().zip(&of_one.values).enumerate().find_map(|(i, (&value, &wanted))| {
         let is_same = (value - wanted).abs() <= 1e-9 * wanted.abs().max(1.0);
         let is_other = value.is_nan() != wanted.is_nan() || !(is_named || value.is_nan() || is_same);
@@ -345,5 +345,28 @@ fn what_came_while_a_method_was_away_is_named_once_it_is_back() {
             }
             holds(&steps);
         }
+    }
+}
+
+/// Seed 1040: the points of the slot, which the first stage of a policy without a row of the slot has as well, count as many.
+#[test]
+fn a_point_for_a_whole_slot_stays_where_a_policy_with_the_same_first_stage_comes_between() {
+    let (shared, after) = ("1s:40s,5s:5m,30s:2h", "1s:1m,5s:10m,30s:2h");
+    for (begin, between) in [("min,last", "avg,min"), ("min", "avg,min")] {
+        let steps = [
+            rule(begin, "1s:2m,5s:4m,30s:2h"),
+            Step::Wait(3),
+            points(&[(-30, -111.125), (-29, -53.625), (-28, -22.0), (-27, 24.375)]),
+            Step::Wait(6),
+            rule("min", shared),
+            Step::Wait(1),
+            points(&[(-26, -120.25)]),
+            Step::Wait(2),
+            points(&[(-29, -92.125)]),
+            rule(between, shared),
+            Step::Wait(1),
+            rule(between, after),
+        ];
+        holds(&steps);
     }
 }
