@@ -48,6 +48,16 @@ pub struct Losses {
     pub events: u64,
 }
 
+impl Losses {
+    /// A slot of a stage is missing: once, by whichever methods it is read.
+    fn add(&mut self, stage: usize, lost: LostSlot) {
+        if !self.places.contains(&lost) {
+            *(if stage == 0 { &mut self.slots } else { &mut self.coarse }) += 1;
+            self.places.push(lost);
+        }
+    }
+}
+
 /// Seconds between a stage's oldest slot and the oldest that a check reads.
 const MARGIN: i64 = 70;
 
@@ -72,7 +82,8 @@ pub(crate) fn check(life: &Life, model: &mut Model, fidelity: Fidelity, ahead: i
             continue;
         }
         // Of a slot from before the rules had the method, see decision 19.
-        if series.as_ref().is_some_and(|series| !series.earlier.is_empty()) {
+        if series.as_ref().is_some_and(|series| !series.other_methods().is_empty()) {
+            metric.first_steps.iter_mut().for_each(|steps| steps.leave_out(*method));
             continue;
         }
         let first = std::mem::replace(&mut metric.policy.aggregation, *method);
@@ -201,8 +212,7 @@ fn check_series(
         let is_right = may_be_filled || possible.iter().any(|&partial| is_same(metric.shown(stage, partial), seen));
         if !is_right {
             if fidelity == Fidelity::Damaged && (seen.is_nan() || stage > 0 || metric.was_sent(slot, seen)) {
-                *(if stage == 0 { &mut losses.slots } else { &mut losses.coarse }) += 1;
-                losses.places.push(LostSlot { name: name.to_owned(), step, slot });
+                losses.add(stage, LostSlot { name: name.to_owned(), step, slot });
             } else {
                 let expected: Vec<f64> = possible.iter().map(|&partial| metric.shown(stage, partial)).collect();
                 return Err(format!(

@@ -2,7 +2,10 @@
 
 use host::{Fault, FaultPlan, SeededRandom, SimulatedDisk};
 
-use crate::{Ended, Fidelity, Floor, Machine, Run, Step, StoreKind, workload, workload::points};
+use crate::{
+    Ended, Fidelity, Floor, Machine, Run, Step, StoreKind, workload,
+    workload::{listed, points},
+};
 
 /// What one rehearsal does at its call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,6 +94,6 @@ fn check_at_the_end(run: &mut Run) -> Result<(), String> {
 /// New points, a flush, a clean stop and a start.
 fn afterwards() -> Vec<Step> {
     let random = SeededRandom::new(2);
-    let send = || Step::Send(vec![points(&random, 0, 20, 3)]);
+    let send = || Step::Send(vec![[points(&random, 0, 20, 3), listed(0, 20)].concat()]);
     vec![send(), Step::Check, Step::Flush, send(), Step::Restart, Step::Check, Step::Kill]
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metric::{Aggregation, Partial, Retention, Timestamp};
+use metric::{Aggregation, Methods, Partial, Policy, Retention, Timestamp};
 
 use crate::same::is_same;
 
@@ -29,16 +29,19 @@ pub(crate) struct FirstSteps {
     /// The last point of each slot of a first step, by the time of the slot and the step.
     writes: BTreeMap<(Timestamp, i64), Write>,
     orders: u64,
-    /// What coarse slots showed since the last point of them, by step and time: no change of policy alters it.
-    shown: BTreeMap<(i64, Timestamp), f64>,
+    /// What coarse slots showed by each method since the last point of them, by step and time: no change of policy alters it.
+    shown: BTreeMap<(Aggregation, i64, Timestamp), f64>,
     /// In the order in which they were in force.
     policies: Vec<Retention>,
+    /// The methods that were the first ones of their policies. A slot of a first stage has one value: what one of these makes of
+    /// finer points that replace a coarser one.
+    firsts: Methods,
     /// Seconds of points that are not acknowledged yet.
     coming: BTreeSet<Timestamp>,
     /// Seconds of points that were never acknowledged: their slots may have them or not.
     uncertain: BTreeSet<Timestamp>,
-    /// The stage that was compared last.
-    finer: Shown,
+    /// The stage that was compared last, by each method.
+    finer: BTreeMap<Aggregation, Shown>,
 }
 
 /// What a stage shows.
@@ -51,14 +54,16 @@ struct Shown {
 
 impl FirstSteps {
     /// A metric begins with this policy.
-    pub(crate) fn of(retention: &Retention) -> FirstSteps {
-        FirstSteps { policies: vec![retention.clone()], ..FirstSteps::default() }
+    pub(crate) fn of(policy: &Policy) -> FirstSteps {
+        let (policies, firsts) = (vec![policy.retention.clone()], Methods::one(policy.aggregation));
+        FirstSteps { policies, firsts, ..FirstSteps::default() }
     }
 
     /// The metric gets this policy.
-    pub(crate) fn set_policy(&mut self, retention: &Retention) {
-        if self.policies.last() != Some(retention) {
-            self.policies.push(retention.clone());
+    pub(crate) fn set_policy(&mut self, policy: &Policy) {
+        self.firsts.add(policy.aggregation);
+        if self.policies.last() != Some(&policy.retention) {
+            self.policies.push(policy.retention.clone());
         }
     }
 
@@ -66,7 +71,7 @@ impl FirstSteps {
     pub(crate) fn send(&mut self, time: Timestamp, value: f64) {
         let step = first_step(self.policies.last().expect("a metric has a policy"));
         self.orders += 1;
-        self.shown.retain(|&(step, slot), _| !(slot..slot + step).contains(&time));
+        self.shown.retain(|&(_, step, slot), _| !(slot..slot + step).contains(&time));
         let slot = time - time.rem_euclid(step);
         self.writes.insert((slot, step), Write { order: self.orders, step, value });
         self.coming.extend(slot..slot + step);
@@ -87,6 +92,11 @@ impl FirstSteps {
         self.uncertain.extend(self.writes.iter().flat_map(|(&(slot, step), _)| slot..slot + step));
     }
 
+    /// A stage is not compared.
+    pub(crate) fn leave_out(&mut self, method: Aggregation) {
+        self.finer.remove(&method);
+    }
+
     /// Compares a stage with the points.
     ///
     /// # Errors
@@ -97,9 +107,7 @@ impl FirstSteps {
         (stage, step, now): (usize, i64, Timestamp),
         (start, values): (Timestamp, &[f64]),
     ) -> Result<(), String> {
-        if stage == 0 {
-            self.finer = Shown::default();
-        }
+        let finer = self.finer.remove(&method).filter(|_| 0 < stage).unwrap_or_default();
         let shortest = self.policies.iter().map(|policy| policy.stages()[0].duration()).min().unwrap_or_default();
         for (i, &value) in values.iter().enumerate() {
             let slot = start + i as i64 * step;
@@ -110,8 +118,8 @@ impl FirstSteps {
             }
             let wanted = self.wanted((slot, step, stage), method);
             // What its finer slots show was compared before: each may have the points of another policy.
-            let fold = self.finer.fold(slot, step, method);
-            let before = self.shown.get(&(step, slot));
+            let fold = finer.fold(slot, step, method);
+            let before = self.shown.get(&(method, step, slot));
             let is_right = [fold.as_ref(), before].into_iter().flatten().any(|&other| is_same(other, value));
             if !is_right && !wanted.is_met_by(value) {
                 return Err(format!(
@@ -121,10 +129,10 @@ impl FirstSteps {
                 ));
             }
             if 0 < stage && !value.is_nan() {
-                self.shown.insert((step, slot), value);
+                self.shown.insert((method, step, slot), value);
             }
         }
-        self.finer = Shown { start, step, values: values.to_vec() };
+        self.finer.insert(method, Shown { start, step, values: values.to_vec() });
         Ok(())
     }
 
@@ -137,7 +145,7 @@ impl FirstSteps {
         self.writes.range((from, 0)..(until, 0)).map(|(_, write)| *write).max_by_key(|write| write.order)
     }
 
-    /// What a slot of a first stage of this step may show.
+    /// What a slot of a first stage of this step may show. Empty where that is too much, or not known.
     fn finest(&self, slot: Timestamp, step: i64, method: Aggregation) -> Vec<Option<f64>> {
         let Some(last) = self.last(slot, slot + step) else { return vec![None] };
         if last.step < step {
@@ -149,8 +157,19 @@ impl FirstSteps {
         let before = self.writes.range((slot, 0)..(slot + step, 0)).map(|((_, step), _)| *step);
         if let Some(finer) = before.filter(|finer| *finer < step).min() {
             shown.extend(self.coarse(slot, step, finer, method));
+            for first in self.other_firsts(method) {
+                if is_mean(first) {
+                    return Vec::new();
+                }
+                shown.extend(self.coarse(slot, step, finer, first));
+            }
         }
         shown
+    }
+
+    /// The first methods but for this one. Of a mean, which has weights, the value is not known.
+    fn other_firsts(&self, method: Aggregation) -> impl Iterator<Item = Aggregation> {
+        self.firsts.into_iter().filter(move |first| *first != method)
     }
 
     /// What a slot of a first stage may show once finer points came. Where a coarser point was in force for a part of it, a coarse
@@ -159,9 +178,14 @@ impl FirstSteps {
         let has_coarser = self.writes.range((slot, 0)..(slot + step, 0)).any(|(_, write)| finest < write.step);
         let between = |of: &i64| has_coarser && finest < *of && *of < step && step % *of == 0 && *of % finest == 0;
         let steps: BTreeSet<i64> = self.policies.iter().flat_map(steps_of).filter(between).chain([finest]).collect();
+        let mut methods = vec![method];
+        methods.extend(self.other_firsts(method).filter(|_| has_coarser));
+        if methods[1..].iter().any(|first| is_mean(*first)) {
+            return Vec::new();
+        }
         let mut all = Vec::new();
-        for of in steps {
-            let shown = self.coarse(slot, step, of, method);
+        for (of, by) in steps.iter().flat_map(|of| methods.iter().map(move |by| (*of, *by))) {
+            let shown = self.coarse(slot, step, of, by);
             if shown.is_empty() {
                 return shown;
             }
@@ -197,11 +221,15 @@ impl FirstSteps {
         let is_point = last.is_some_and(|last| step <= last.step);
         let writes: Vec<Write> = self.writes.range((slot, 0)..(slot + step, 0)).map(|(_, write)| *write).collect();
         let is_of_many = 1 < self.policies.iter().map(first_step).collect::<BTreeSet<_>>().len();
+        let steps: BTreeSet<i64> = writes.iter().map(|write| write.step).collect();
         if is_mean(method) && is_of_many && !writes.is_empty() {
+            if 1 < steps.len() && self.other_firsts(method).next().is_some() {
+                // Such as a sum.
+                return Wanted::Anything;
+            }
             let bound = writes.iter().map(|write| write.value.abs()).fold(0.0, f64::max);
             return Wanted::Between(-bound, bound);
         }
-        let steps: BTreeSet<i64> = writes.iter().map(|write| write.step).collect();
         if stage == 0 && is_point && steps.len() == 1 {
             return Wanted::AnyOf(self.finest(slot, step, method));
         }

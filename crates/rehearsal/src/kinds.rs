@@ -6,7 +6,7 @@ use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
     BadPages, FileKind, Planned, Scenario, Sent, Step,
-    machine::{LISTED, LISTS, LONG, OF_STEPS, SHORT, with_steps},
+    machine::{LISTED, LISTS, LONG, OF_STEPS, PLACES_OF_LISTS, SHORT, with_steps},
 };
 
 /// `EMFILE`: the process has no file descriptor left.
@@ -85,6 +85,8 @@ struct Maker {
     ahead: i64,
     /// Where rules have several first steps, the group of retentions.
     group: Option<usize>,
+    /// Whether these have lists of methods as well.
+    has_methods: bool,
     /// Whether rules were the last of these steps: time passes then before the next ones, below [`crate::WITHIN_A_SECOND`].
     is_changed: bool,
     /// Whether rules may change several times within a second.
@@ -126,8 +128,8 @@ pub(crate) fn bad_pages(seed: u64, count: usize, backups: bool) -> Scenario {
 }
 
 /// Metrics whose policies have several first steps. No point expires, and none is sent to a coarse stage. `is_hasty` says that
-/// rules may change several times within a second.
-pub(crate) fn first_steps(seed: u64, count: usize, is_hasty: bool) -> Scenario {
+/// rules may change several times within a second, `has_methods` that they have lists of methods.
+pub(crate) fn first_steps(seed: u64, count: usize, is_hasty: bool, has_methods: bool) -> Scenario {
     let random = SeededRandom::new(seed);
     let kinds = Kinds {
         rules: true,
@@ -141,8 +143,9 @@ pub(crate) fn first_steps(seed: u64, count: usize, is_hasty: bool) -> Scenario {
     let method = |_| metric::Aggregation::ALL[random.index(metric::Aggregation::ALL.len())];
     let names = (0..1 + random.below(4)).map(method).map(|method| format!("{}.a", method.name())).collect();
     let group = random.index(OF_STEPS.len());
-    let rules = with_steps(group, random.index(OF_STEPS[group].len()));
-    let mut maker = Maker { rules, group: Some(group), is_hasty, ..Maker::new(random, kinds, names) };
+    let mut maker = Maker { group: Some(group), is_hasty, has_methods, ..Maker::new(random, kinds, names) };
+    let rules = maker.with_steps(group);
+    maker.rules = rules;
     let steps = (0..count).map(|place| maker.planned(place)).collect();
     Scenario { seed, sync: ingest::Sync::Always, is_whole: true, rules, steps }
 }
@@ -180,7 +183,14 @@ fn name(random: &SeededRandom) -> String {
 impl Maker {
     fn new(random: SeededRandom, kinds: Kinds, names: Vec<String>) -> Maker {
         let (is_bad, ahead, is_changed, is_hasty) = (false, 0, false, false);
-        Maker { random, kinds, names, rules: 0, is_bad, ahead, group: None, is_changed, is_hasty }
+        let (group, has_methods) = (None, false);
+        Maker { random, kinds, names, rules: 0, is_bad, ahead, group, has_methods, is_changed, is_hasty }
+    }
+
+    /// Rules with a retention of a group of first steps.
+    fn with_steps(&self, group: usize) -> usize {
+        let rules = with_steps(group, self.random.index(OF_STEPS[group].len()));
+        if self.has_methods { rules | LISTS | self.random.index(PLACES_OF_LISTS) } else { rules }
     }
 
     fn sync(&self) -> ingest::Sync {
@@ -287,7 +297,7 @@ impl Maker {
             if !self.is_changed && !self.is_hasty {
                 return Step::Pass(Duration::from_secs(2));
             }
-            return Step::Rules(with_steps(group, random.index(OF_STEPS[group].len())));
+            return Step::Rules(self.with_steps(group));
         }
         if self.kinds.rules {
             self.rules = self.rules / 4 * 4 + random.index(3);

@@ -230,8 +230,10 @@ pub const LONG: usize = 16;
 /// Added to the number of rules: the retentions have several first steps, and the rest of the number is the place of one.
 pub const STEPS: usize = 32;
 /// Added to the number of rules: a metric has several methods, among them that of its name; other ones, and in another order, under
-/// each of the first three numbers. Not with [`STEPS`].
+/// each of the first three numbers. Under the fourth it has that of its name alone.
 pub const LISTS: usize = 64;
+/// The numbers under which lists differ.
+pub(crate) const PLACES_OF_LISTS: usize = 4;
 /// The bits of the number below that place.
 pub(crate) const STEPS_BITS: usize = 7;
 
@@ -255,7 +257,8 @@ pub fn with_steps(group: usize, place: usize) -> usize {
 }
 
 /// The rules with this number: a metric is aggregated by the method that its name begins with, or by several. Those of `strict.` need a
-/// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes.
+/// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes; those of `list.`
+/// have lists of methods.
 pub(crate) fn rules(number: usize) -> Rules {
     // Its patterns take longer to compile than most steps take.
     static MADE: Mutex<BTreeMap<usize, Rules>> = Mutex::new(BTreeMap::new());
@@ -263,10 +266,11 @@ pub(crate) fn rules(number: usize) -> Rules {
     made.entry(number).or_insert_with(|| make_rules(number)).clone()
 }
 
-/// The methods of the metrics of a method, under the rules of a place: two are always there, and the third is left out by one.
+/// The methods of the metrics of a method, under the rules of a place: of the first three two are always there, and the third is left
+/// out by one.
 fn list(method: usize, place: usize) -> String {
     let name = |next: usize| metric::Aggregation::ALL[(method + next) % metric::Aggregation::ALL.len()].name();
-    let next: &[usize] = [&[0, 1, 2][..], &[1, 0], &[2, 0, 1]][place % 3];
+    let next: &[usize] = [&[0, 1, 2][..], &[1, 0], &[2, 0, 1], &[0]][place % PLACES_OF_LISTS];
     next.iter().map(|next| name(*next)).collect::<Vec<_>>().join(",")
 }
 
@@ -295,6 +299,9 @@ fn make_rules(number: usize) -> Rules {
             );
         }
     }
+    // A method comes in with the second number, and is the first one then.
+    let methods = list(0, number % 4 + 1);
+    aggregation += &format!("[list]\npattern = ^list\\.\nxFilesFactor = 0\naggregationMethod = {methods}\n");
     let files =
         RuleFiles { schemas: Some(&schemas), aggregation: Some(&aggregation), blacklist, ..RuleFiles::default() };
     Rules::parse(files).expect("good rules").0

@@ -115,7 +115,7 @@ impl Model {
         self.deleted.remove(name);
         let has_first_steps = self.has_first_steps;
         let metric = self.metrics.entry(name.to_owned()).or_insert_with(|| Metric {
-            first_steps: has_first_steps.then(|| FirstSteps::of(&policy.retention)),
+            first_steps: has_first_steps.then(|| FirstSteps::of(policy)),
             policy: policy.clone(),
             written: vec![Slots::new(); stages],
             has_changed: false,
@@ -249,7 +249,7 @@ impl Model {
             metric.written.resize(policy.retention.stages().len(), Slots::new());
             metric.has_changed |= !metric.policy.is_same(&policy);
             if let Some(steps) = &mut metric.first_steps {
-                steps.set_policy(&policy.retention);
+                steps.set_policy(&policy);
             }
             metric.policy = policy;
         }

@@ -39,6 +39,9 @@ pub const WITHIN_A_SECOND: u64 = 80_000;
 /// Seeds from here on have every kind of step, and lists of methods in the rules, which come, go and change their order.
 pub const LISTS_OF_METHODS: u64 = 160_000;
 
+/// Seeds from here on change among retentions with several first steps, and among lists of methods.
+pub const FIRST_STEPS_WITH_LISTS: u64 = 320_000;
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);
@@ -72,8 +75,9 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64, count: usize) -> Scenario {
         match seed {
+            _ if FIRST_STEPS_WITH_LISTS <= seed => return first_steps(seed, count, seed.is_multiple_of(4), true),
             _ if LISTS_OF_METHODS <= seed => return lists(seed, count),
-            _ if FIRST_STEPS <= seed => return first_steps(seed, count, WITHIN_A_SECOND <= seed),
+            _ if FIRST_STEPS <= seed => return first_steps(seed, count, WITHIN_A_SECOND <= seed, false),
             _ if BAD_PAGES_AND_JUMPS <= seed => return bad_pages(seed, count, BAD_PAGES_AND_BACKUPS <= seed),
             _ if LONG_SLOTS <= seed => return long_slots(seed, count),
             _ if ALL_KINDS <= seed => return whole(seed, count),

@@ -38,10 +38,19 @@ fn brief(random: &SeededRandom) -> Vec<Sent> {
     (0..30).map(|age| Sent { name: "brief.a".to_owned(), age, value: random.below(100) as f64 }).collect()
 }
 
-/// Ingestion, late and old points, flushes, merges, policy changes, expiry, events, clean stops.
+/// Points of a metric with a list of methods, which changes with the rules.
+pub(crate) fn listed(newest: i64, seconds: i64) -> Vec<Sent> {
+    // Of its own numbers: those of the other metrics stay.
+    let random = SeededRandom::new(newest.unsigned_abs() << 16 | seconds.unsigned_abs());
+    let ages = (newest..newest + seconds).rev().filter(|_| 0 < random.below(3));
+    ages.map(|age| Sent { name: "list.a".to_owned(), age, value: random.below(2001) as f64 / 8.0 - 125.0 }).collect()
+}
+
+/// Ingestion, late and old points, flushes, merges, changes of retentions and lists of methods, expiry, events, clean stops.
 pub fn workload() -> Vec<Step> {
     let random = SeededRandom::new(1);
-    let send = |newest, seconds, one_in| Step::Send(vec![points(&random, newest, seconds, one_in)]);
+    let both = |newest, seconds, one_in| [points(&random, newest, seconds, one_in), listed(newest, seconds)].concat();
+    let send = |newest, seconds, one_in| Step::Send(vec![both(newest, seconds, one_in)]);
     let pass = |seconds| Step::Pass(Duration::from_secs(seconds));
     vec![
         send(0, 40, 1),

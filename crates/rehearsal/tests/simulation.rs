@@ -13,8 +13,8 @@ use std::{
 };
 
 use rehearsal::{
-    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, LISTS_OF_METHODS, LONG_SLOTS, MORE_KINDS,
-    Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_writers,
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
+    LONG_SLOTS, MORE_KINDS, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -161,6 +161,12 @@ fn rules_that_change_several_times_within_a_second_are_served_as_the_model_says(
 
 #[test]
 fn each_method_of_lists_that_come_go_and_change_is_served_as_the_model_says() {
-    let seeds = LISTS_OF_METHODS..2 * LISTS_OF_METHODS;
+    let seeds = LISTS_OF_METHODS..FIRST_STEPS_WITH_LISTS;
     Suite { name: "lists of methods", seeds, steps: 150, short: 12, full: 2000, perform: alone }.run();
+}
+
+#[test]
+fn each_method_of_lists_over_several_first_steps_is_served_as_the_model_says() {
+    let seeds = FIRST_STEPS_WITH_LISTS..2 * FIRST_STEPS_WITH_LISTS;
+    Suite { name: "lists over several first steps", seeds, steps: 100, short: 12, full: 1000, perform: alone }.run();
 }
