@@ -9,11 +9,10 @@ const BATCH: usize = 1 << 12;
 
 /// Gives ids to metrics that this node does not know, keeps them in the embedded store, and makes them visible. Returns
 /// how many were new; known ones keep their id.
-pub(crate) async fn adopt(
-    metrics: Vec<SharedMetric>,
-    local: &dyn NameStore,
-    ingest: &Ingest,
-) -> Result<usize, StoreError> {
+///
+/// # Errors
+/// The embedded store cannot keep them.
+pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &Ingest) -> Result<usize, StoreError> {
     // A hidden metric becomes visible again under its old id.
     let reserved = ingest.registry().reserve(metrics, |metric| &metric.name);
     let record = |(id, metric): (MetricId, SharedMetric)| MetricRecord {

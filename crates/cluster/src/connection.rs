@@ -8,12 +8,13 @@ use std::{
     time::Duration,
 };
 
+use futures::future::{BoxFuture, FutureExt};
 use ingest::Ingest;
 use parking_lot::Mutex;
 use store::{OtherWriters, StoreError};
-use store_cassandra::{CassandraDriver, Claim, NodeId};
+use store_cassandra::{CassandraDriver, Claim, NodeId, NodeRow};
 
-use crate::{change_log::ChangeLog, write_clock::WriteClock};
+use crate::{change_log::ChangeLog, nodes_table::NodesTable, write_clock::WriteClock};
 
 /// Poll interval of the connection. A poll costs nothing while any node is connected.
 const POLL: Duration = Duration::from_secs(1);
@@ -180,5 +181,38 @@ impl Connection {
             Err(_) => format!("Cassandra did not answer within {} s", RELEASE.as_secs()),
         };
         tracing::warn!(error, "cannot release the writer id; it expires in two minutes");
+    }
+}
+
+impl NodesTable for Connection {
+    fn own(&self) -> Option<NodeId> {
+        self.node()
+    }
+
+    fn is_up(&self) -> bool {
+        self.driver().is_ok()
+    }
+
+    fn announce<'a>(&'a self, row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move { self.driver()?.announce(row).await }.boxed()
+    }
+
+    fn withdraw(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+        async move {
+            let driver = self.driver()?;
+            match self.node() {
+                Some(node) => driver.withdraw(node).await,
+                None => Ok(()),
+            }
+        }
+        .boxed()
+    }
+
+    fn saw_other(&self, is_of_other_replica: bool) {
+        Connection::saw_other(self, is_of_other_replica);
+    }
+
+    fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
+        async move { self.driver()?.nodes().await }.boxed()
     }
 }

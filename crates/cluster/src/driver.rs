@@ -93,6 +93,10 @@ impl SharedPoints for ClusterDriver {
         Box::pin(async move { self.connection.writer()?.writer_partials(totals).await })
     }
 
+    fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
+        Box::pin(async move { self.connection.driver()?.have_others(fetches).await })
+    }
+
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             let now = self.clock.now();

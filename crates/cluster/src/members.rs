@@ -15,9 +15,9 @@ use std::{
 use host::{Clock, MinuteLog};
 use parking_lot::Mutex;
 use store::StoreError;
-use store_cassandra::{CassandraDriver, NODE_KEPT, NodeId, NodeRow};
+use store_cassandra::{NODE_KEPT, NodeId, NodeRow};
 
-use crate::{change_log::ChangeLog, connection::Connection};
+use crate::nodes_table::NodesTable;
 
 /// Interval between two heartbeats.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ struct Known {
 /// The nodes as they were last read.
 pub(crate) struct Members {
     clock: Arc<dyn Clock>,
-    connection: Arc<Connection>,
+    table: Arc<dyn NodesTable>,
     version: String,
     replica: u8,
     started_ms: i64,
@@ -113,11 +113,11 @@ pub(crate) struct Members {
 }
 
 impl Members {
-    pub(crate) fn new(clock: Arc<dyn Clock>, connection: Arc<Connection>, version: String, replica: u8) -> Members {
+    pub(crate) fn new(clock: Arc<dyn Clock>, table: Arc<dyn NodesTable>, version: String, replica: u8) -> Members {
         let started_ms = clock.since_epoch().as_millis() as i64;
         Members {
             clock,
-            connection,
+            table,
             version,
             replica,
             started_ms,
@@ -143,7 +143,7 @@ impl Members {
     /// All nodes that were seen and are not gone, by id.
     pub(crate) fn all(&self) -> Vec<Member> {
         let now = self.clock.instant();
-        let own = self.connection.node();
+        let own = self.table.own();
         let member = |Seen { row, since, silence }: &Seen| Member {
             node: row.node,
             address: row.address.clone(),
@@ -162,12 +162,12 @@ impl Members {
 
     /// This node's id, once it has one.
     pub(crate) fn own(&self) -> Option<NodeId> {
-        self.connection.node()
+        self.table.own()
     }
 
     /// Whether others than this node were seen.
     pub(crate) fn has_others(&self) -> bool {
-        let own = self.connection.node();
+        let own = self.table.own();
         self.known.lock().nodes.keys().any(|node| Some(*node) != own)
     }
 
@@ -183,34 +183,21 @@ impl Members {
         self.is_draining.store(true, SeqCst);
     }
 
-    /// Tells other nodes of all names that wait in the log.
-    pub(crate) async fn tell(&self, log: &ChangeLog) -> Result<(), StoreError> {
-        let driver = self.connection.driver()?;
-        let Some(node) = self.connection.node() else { return Ok(()) };
-        while !log.is_empty() {
-            log.write(driver, node).await?;
-        }
-        Ok(())
-    }
-
     /// Deletes the row of this node, which writes none any more.
     ///
     /// # Errors
     /// Cassandra cannot be reached. The row stays, and may be written again.
     pub(crate) async fn leave(&self) -> Result<(), StoreError> {
-        let driver = self.connection.driver()?;
         let mut has_left = self.has_left.lock().await;
-        if let Some(node) = self.connection.node() {
-            driver.withdraw(node).await?;
-        }
+        self.table.withdraw().await?;
         *has_left = true;
         Ok(())
     }
 
     /// Writes this node's row and reads those of all. Returns whether it did.
     pub(crate) async fn meet(&self) -> bool {
-        let (Ok(driver), Some(node)) = (self.connection.driver(), self.connection.node()) else { return false };
-        let met = self.meet_once(driver, node).await;
+        let Some(node) = self.table.own().filter(|_| self.table.is_up()) else { return false };
+        let met = self.meet_once(node).await;
         if let Err(error) = &met
             && self.failures.is_due(self.clock.instant()).is_some()
         {
@@ -219,7 +206,7 @@ impl Members {
         met.is_ok()
     }
 
-    async fn meet_once(&self, driver: &CassandraDriver, node: NodeId) -> Result<(), StoreError> {
+    async fn meet_once(&self, node: NodeId) -> Result<(), StoreError> {
         let row = NodeRow {
             node,
             address: self.address.lock().clone().unwrap_or_default(),
@@ -231,11 +218,11 @@ impl Members {
         };
         let announced = {
             let has_left = self.has_left.lock().await;
-            if *has_left { Ok(()) } else { driver.announce(&row).await }
+            if *has_left { Ok(()) } else { self.table.announce(&row).await }
         };
         // Other nodes may be there all the same.
         let _reading = self.reading.lock().await;
-        self.saw(driver.nodes().await?);
+        self.saw(self.table.nodes().await?);
         announced
     }
 
@@ -253,8 +240,8 @@ impl Members {
         if is_known && !greets || is_as_before || MAX_LOOKED_UP <= reading.len() {
             return;
         }
-        if let Ok(driver) = self.connection.driver() {
-            match driver.nodes().await {
+        if self.table.is_up() {
+            match self.table.nodes().await {
                 Ok(rows) => self.saw(rows),
                 Err(error) => tracing::debug!(%error, "cannot look up a node that asks"),
             }
@@ -269,10 +256,10 @@ impl Members {
     pub(crate) fn saw(&self, rows: Vec<NodeRow>) {
         let now = self.clock.instant();
         let now_ms = self.clock.since_epoch().as_millis() as i64;
-        let own = self.connection.node();
+        let own = self.table.own();
         rows.iter()
             .filter(|row| Some(row.node) != own)
-            .for_each(|row| self.connection.saw_other(row.replica != self.replica));
+            .for_each(|row| self.table.saw_other(row.replica != self.replica));
         let known = &mut *self.known.lock();
         let passed = known.read.replace(now).map_or(Duration::ZERO, |read| now.saturating_duration_since(read));
         let passed = passed.min(COUNTED_BETWEEN_READS);
@@ -331,7 +318,7 @@ pub(crate) mod tests {
     use host::{Host, ManualClock};
 
     use super::*;
-    use crate::write_clock::WriteClock;
+    use crate::{change_log::ChangeLog, connection::Connection, write_clock::WriteClock};
 
     /// The row of a node that is reached at `hostN:8080`.
     pub(crate) fn row(number: u128, heartbeat_ms: i64) -> NodeRow {

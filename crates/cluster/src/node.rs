@@ -138,7 +138,15 @@ impl Cluster {
         ));
         let (followed, heads) = (follower.followed.clone(), OnceLock::new());
         let is_introduced = AtomicBool::new(false);
-        let peers = Arc::new(Peers { clock: clock.clone(), members, log, followed, heads, is_introduced });
+        let peers = Arc::new(Peers {
+            clock: clock.clone(),
+            members,
+            connection: Some(connection.clone()),
+            log,
+            followed,
+            heads,
+            is_introduced,
+        });
         let names = NameSync {
             clock,
             connection: connection.clone(),

@@ -14,10 +14,12 @@ use store::StoreError;
 
 use crate::{
     change_log::ChangeLog,
+    connection::Connection,
     follower::Followed,
     head_asker::{HeadAsker, HeadTransport},
     head_giver::HeadGiver,
     members::{HEARTBEAT, Member, Members},
+    nodes_table::NodesTable,
 };
 
 /// Interval between two attempts to meet other nodes for the first time.
@@ -49,6 +51,8 @@ pub struct ChangeCounts {
 pub struct Peers {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) members: Arc<Members>,
+    /// The way to the tables, where names are followed.
+    pub(crate) connection: Option<Arc<Connection>>,
     pub(crate) log: Arc<ChangeLog>,
     pub(crate) followed: Arc<Followed>,
     pub(crate) heads: OnceLock<Heads>,
@@ -66,6 +70,14 @@ pub struct Heads {
 }
 
 impl Peers {
+    /// Over a table of nodes alone: the names that nodes tell each other are not followed. For rehearsals.
+    pub fn over(table: Arc<dyn NodesTable>, clock: Arc<dyn Clock>, version: String) -> Arc<Peers> {
+        let members = Arc::new(Members::new(clock.clone(), table, version, 0));
+        let (log, followed) = (Arc::new(ChangeLog::new(clock.clone())), Arc::default());
+        let (heads, is_introduced) = (OnceLock::new(), AtomicBool::new(false));
+        Arc::new(Peers { clock, members, connection: None, log, followed, heads, is_introduced })
+    }
+
     /// Sets where other nodes reach this one over HTTP, host and port, and tells them of it: those that answer ask this node from then
     /// on. To await before this node accepts points. It waits 2 s at most; while Cassandra is away the first heartbeat does it.
     pub async fn introduce(&self, address: String) {
@@ -76,7 +88,7 @@ impl Peers {
     }
 
     /// Writes the heartbeat of this node and reads those of others, until dropped.
-    pub(crate) async fn meet(self: Arc<Peers>) {
+    pub async fn meet(self: Arc<Peers>) {
         loop {
             let is_introduced = self.is_introduced.load(Relaxed);
             self.meet_once().await;
@@ -106,7 +118,9 @@ impl Peers {
     /// # Errors
     /// Cassandra cannot be reached: this node has not left.
     pub async fn leave(&self) -> Result<(), StoreError> {
-        self.members.tell(&self.log).await?;
+        if let Some(connection) = &self.connection {
+            tell_all(&self.log, connection).await?;
+        }
         self.members.leave().await
     }
 
@@ -143,4 +157,14 @@ impl Peers {
             delay_seconds: self.followed.delay_ms.load(Relaxed) as f64 / 1000.0,
         }
     }
+}
+
+/// Tells other nodes of all names that wait in the log.
+async fn tell_all(log: &ChangeLog, connection: &Connection) -> Result<(), StoreError> {
+    let driver = connection.driver()?;
+    let Some(node) = connection.node() else { return Ok(()) };
+    while !log.is_empty() {
+        log.write(driver, node).await?;
+    }
+    Ok(())
 }

@@ -10,6 +10,9 @@ use metric::{MetricId, Retention, Slot, Timestamp};
 
 use crate::memtable::LockedMemtable;
 
+/// Named by answers without the stored points, where other nodes may have stored some.
+pub const STORE: &str = "store";
+
 /// A metric and the span of time whose points are wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeadRequest {

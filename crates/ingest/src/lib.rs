@@ -81,7 +81,7 @@ pub use accept::{
 pub use counters::Histogram;
 pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};
-pub use heads::{AskedHeads, Head, HeadRequest, HeadRun, HeadSource, PeerHeads, TooManyPoints};
+pub use heads::{AskedHeads, Head, HeadRequest, HeadRun, HeadSource, PeerHeads, STORE, TooManyPoints};
 pub use idle::{IdleMetrics, Pass};
 pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};

@@ -14,6 +14,9 @@
 //! scenario ── shrink             steps with faults, and the fewest of them that still fail
 //! kinds ── seeds                 random steps with faults, from a seed
 //! writers                        several nodes on the same tables
+//! network ── truth               nodes that also ask each other, the ways between them, and what they must answer
+//! node_steps ── node_asks        what is done to them, and their answers
+//! nodes                          steps performed on several nodes
 //! ```
 
 mod tables;
@@ -45,17 +48,27 @@ mod shrink;
 
 mod writers;
 
+mod network;
+mod truth;
+
+mod node_asks;
+mod node_steps;
+mod nodes;
+
 pub use check::{Fidelity, Losses, LostSlot};
 pub use clock::SimulatedClock;
 pub use faults::{Rehearsal, What, calls};
 pub use machine::{LISTED, LONG, Life, Machine, SHORT, StoreKind, with_steps};
 pub use model::{Floor, Model};
+pub use network::{PeerWay, TablesWay};
+pub use node_steps::{Ending, Meanwhile, NodeStep, NodesScenario, SentPoint};
+pub use nodes::perform_nodes;
 pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
 pub use seeds::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, WITHIN_A_SECOND, WRITERS,
+    LONG_SLOTS, MORE_KINDS, SEVERAL_NODES, WITHIN_A_SECOND, WRITERS,
 };
 pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;

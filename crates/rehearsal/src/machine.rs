@@ -15,7 +15,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::{
     SimulatedClock,
     node::{Node, NodeOptions},
-    tables::Writer,
+    tables::OpenTables,
 };
 
 /// When every machine is switched on: a round time, Unix seconds.
@@ -55,7 +55,7 @@ pub struct Machine {
     pub(crate) ahead: i64,
     pub(crate) memory: Option<Arc<MemoryDriver>>,
     /// The tables of points, where other nodes write them too.
-    pub(crate) shared: Option<Arc<Writer>>,
+    pub(crate) shared: Option<Arc<dyn OpenTables>>,
     pub(crate) seed: u64,
 }
 

@@ -13,7 +13,7 @@ use metadata::{Registry, SAVED, open_names};
 use store::{DamageLog, Events, MemoryDriver, NameStore, PointStore, Store};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
-use crate::tables::Writer;
+use crate::tables::OpenTables;
 
 /// Bytes of rows in memory: few, so that a workload of seconds has them written early.
 const UNSYNCED_BYTES: u64 = 256 << 10;
@@ -31,7 +31,7 @@ pub(crate) struct NodeOptions {
     /// The driver, where it is not the embedded one.
     pub(crate) memory: Option<Arc<MemoryDriver>>,
     /// Where points are, if other nodes write them too. Names are in the embedded store then.
-    pub(crate) shared: Option<Arc<Writer>>,
+    pub(crate) shared: Option<Arc<dyn OpenTables>>,
 }
 
 /// A node that runs.
@@ -40,7 +40,7 @@ pub(crate) struct Node {
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) registry: Arc<Registry>,
     pub(crate) points: Arc<dyn PointStore>,
-    names: Arc<dyn NameStore>,
+    pub(crate) names: Arc<dyn NameStore>,
     pub(crate) events: Arc<dyn Events>,
     pub(crate) damage: DamageLog,
     /// The embedded store, where points are in it.
@@ -66,9 +66,9 @@ impl Node {
                 let driver = open_embedded(data, &options.host, &damage)?;
                 embedded = Some(driver.clone());
                 let mut store = Store::of(driver.clone());
-                if let Some(writer) = &options.shared {
-                    store.points = writer.clone();
-                    store.shared = Some(writer.clone());
+                if let Some(tables) = &options.shared {
+                    let (points, shared) = tables.clone().open(options.host.clock.clone());
+                    (store.points, store.shared) = (points, Some(shared));
                 }
                 (store, driver)
             }

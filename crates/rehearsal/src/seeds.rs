@@ -42,6 +42,9 @@ pub const LISTS_OF_METHODS: u64 = 160_000;
 /// Seeds from here on change among retentions with several first steps, and among lists of methods.
 pub const FIRST_STEPS_WITH_LISTS: u64 = 320_000;
 
+/// Seeds from here on are of several nodes that ask each other for points in memory; see [`crate::perform_nodes`].
+pub const SEVERAL_NODES: u64 = 400_000;
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);

@@ -3,12 +3,20 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Debug,
     future::ready,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
+use host::Clock;
 use metric::{Aggregation, Partial, Slot, Table, Timestamp};
 use store::{Cells, DriverFuture, Fetch, PointStore, Run, SharedPoints, StoreError, Usage};
+
+/// Tables that outlive a node.
+pub(crate) trait OpenTables: Debug + Send + Sync {
+    /// The driver of a process with this clock.
+    fn open(self: Arc<Self>, clock: Arc<dyn Clock>) -> (Arc<dyn PointStore>, Arc<dyn SharedPoints>);
+}
 
 /// Nodes that write the same tables.
 pub(crate) const WRITERS: usize = 2;
@@ -52,6 +60,12 @@ impl SharedTables {
 pub(crate) struct Writer {
     tables: SharedTables,
     place: usize,
+}
+
+impl OpenTables for Writer {
+    fn open(self: Arc<Self>, _clock: Arc<dyn Clock>) -> (Arc<dyn PointStore>, Arc<dyn SharedPoints>) {
+        (self.clone(), self)
+    }
 }
 
 /// Whether rows of several writers add up.

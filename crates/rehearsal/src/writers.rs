@@ -63,7 +63,8 @@ pub fn perform_writers(seed: u64, count: usize) -> Result<Work, String> {
     let tables = SharedTables::default();
     let node = |place| {
         let mut machine = Machine::new(StoreKind::Embedded, seed * 2 + place as u64);
-        (machine.rules, machine.shared) = (LONG, Some(tables.writer(place)));
+        machine.rules = LONG;
+        machine.shared = Some(tables.writer(place));
         Node { machine, life: None, held: Points::new(), until: BTreeMap::new(), is_unsure: false }
     };
     let nodes = (0..WRITERS).map(node).collect();

@@ -14,7 +14,7 @@ use std::{
 
 use rehearsal::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_writers,
+    LONG_SLOTS, MORE_KINDS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_nodes, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -167,6 +167,12 @@ fn each_method_of_lists_that_come_go_and_change_is_served_as_the_model_says() {
 
 #[test]
 fn each_method_of_lists_over_several_first_steps_is_served_as_the_model_says() {
-    let seeds = FIRST_STEPS_WITH_LISTS..2 * FIRST_STEPS_WITH_LISTS;
+    let seeds = FIRST_STEPS_WITH_LISTS..SEVERAL_NODES;
     Suite { name: "lists over several first steps", seeds, steps: 100, short: 12, full: 1000, perform: alone }.run();
+}
+
+#[test]
+fn any_node_answers_with_the_points_of_all_nodes_or_names_those_that_it_lacks() {
+    let seeds = SEVERAL_NODES..2 * SEVERAL_NODES;
+    Suite { name: "several nodes", seeds, steps: 60, short: 20, full: 2000, perform: perform_nodes }.run();
 }

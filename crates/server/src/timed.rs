@@ -32,6 +32,7 @@ pub fn timed(store: Store, registry: &Registry, clock: &Arc<dyn Clock>) -> prome
         "write",
         "fetch",
         "own_part",
+        "other_rows",
         "sync",
         "expire",
         "put_metrics",
@@ -247,6 +248,10 @@ impl SharedPoints for Timed<dyn SharedPoints> {
 
     fn other_writers(&self) -> OtherWriters {
         self.store.other_writers()
+    }
+
+    fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
+        self.calls.timed("other_rows", self.store.have_others(fetches))
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {

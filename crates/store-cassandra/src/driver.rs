@@ -93,6 +93,10 @@ impl SharedPoints for CassandraDriver {
         Box::pin(self.points.writer_partials(totals))
     }
 
+    fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
+        Box::pin(self.points.have_others(fetches))
+    }
+
     /// Points first: a name that is left is found, and deleted again.
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         let timestamp = self.points.timestamps.take(1);

@@ -12,6 +12,7 @@ mod deletion;
 mod driver;
 mod explain;
 mod failure;
+mod in_memory;
 mod meeting;
 mod merge;
 mod names;
@@ -41,6 +42,7 @@ mod writer_partials;
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;
+pub use in_memory::{Fate, InMemoryTables, InMemoryWriter, Link};
 pub use names::{RejectedNames, ScanReport};
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Layout, Options, TlsOptions};
 pub use peers::{

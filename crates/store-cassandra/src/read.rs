@@ -200,7 +200,7 @@ impl Points {
 }
 
 /// Puts the partial of a slot where it belongs.
-fn partial(wanted: &Fetch, part: Part, offset: i16, rows: &[Row], cells: &mut Cells) {
+pub(crate) fn partial(wanted: &Fetch, part: Part, offset: i16, rows: &[Row], cells: &mut Cells) {
     let merged = merge(wanted.aggregation, rows);
     if let Some(at) = index(wanted, part, offset).filter(|_| merged.count > 0) {
         allocate(wanted, cells);
@@ -312,7 +312,7 @@ pub(crate) fn index(fetch: &Fetch, part: Part, offset: i16) -> Option<usize> {
     inside.then(|| (part.first_slot - fetch.first_slot) as usize + (offset - part.from) as usize)
 }
 
-fn allocate(fetch: &Fetch, cells: &mut Cells) {
+pub(crate) fn allocate(fetch: &Fetch, cells: &mut Cells) {
     if cells.values.is_empty() {
         let slots = fetch.end_slot.saturating_sub(fetch.first_slot) as usize;
         cells.values.resize(slots, f64::NAN);

@@ -131,6 +131,22 @@ fn chosen(
     }
 }
 
+/// Whether another writer of our replica has one of these rows.
+pub(crate) fn has_others(rows: &[Row], mine: i16) -> bool {
+    rows.iter().any(|row| row.shard != mine && replica_of(row.shard) == replica_of(mine))
+}
+
+/// Makes the total at this place of a run the row of the shard `mine`. Returns the rows to correct first.
+pub(crate) fn subtract(run: &mut Run, at: usize, rows: &[Row], mine: i16) -> Vec<Correction> {
+    let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) else { return Vec::new() };
+    if value.is_nan() || *count == 0 {
+        return Vec::new();
+    }
+    let (row, corrections) = partial(run.aggregation, Partial { value: *value, count: *count }, rows, mine);
+    (*value, *count) = (row.value, row.count);
+    corrections
+}
+
 impl Points {
     /// See [`store::SharedPoints::writer_partials`].
     pub(crate) async fn writer_partials(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
@@ -140,14 +156,8 @@ impl Points {
             let (fetch, run) = (&fetches[which], &mut wholes[which]);
             answer.partials(fetch.table, part, |offset, rows| {
                 let Some(at) = index(fetch, part, offset) else { return };
-                let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) else { return };
-                if value.is_nan() || *count == 0 {
-                    return;
-                }
-                let whole = Partial { value: *value, count: *count };
-                let (mine, others) = partial(run.aggregation, whole, rows, self.shard());
-                (*value, *count) = (mine.value, mine.count);
                 let slot = fetch.first_slot + at as Slot;
+                let others = subtract(run, at, rows, self.shard());
                 corrections.extend(others.into_iter().map(|correction| (which, slot, correction)));
             })
         })
@@ -156,6 +166,16 @@ impl Points {
             |(which, slot, correction): (usize, Slot, Correction)| self.correct(&fetches[which], slot, correction);
         stream::iter(corrections).map(correct).buffer_unordered(self.in_flight).try_collect::<()>().await?;
         Ok(wholes)
+    }
+
+    /// See [`store::SharedPoints::have_others`].
+    pub(crate) async fn have_others(&self, fetches: Vec<Fetch>) -> Result<Vec<bool>, StoreError> {
+        let mut have_others = vec![false; fetches.len()];
+        self.read(&fetches, |which, part, answer| {
+            answer.partials(fetches[which].table, part, |_, rows| have_others[which] |= has_others(rows, self.shard()))
+        })
+        .await?;
+        Ok(have_others)
     }
 
     async fn correct(&self, fetch: &Fetch, slot: Slot, correction: Correction) -> Result<(), StoreError> {
@@ -221,7 +241,7 @@ impl Points {
     }
 }
 
-fn fetch_of(run: &Run) -> Fetch {
+pub(crate) fn fetch_of(run: &Run) -> Fetch {
     Fetch {
         metric: run.metric,
         name: run.name.clone(),

@@ -4,7 +4,10 @@ use std::future::ready;
 
 use metric::{Policy, Timestamp};
 
-use crate::{DriverFuture, MetricRecord, StoreError, points::Run};
+use crate::{
+    DriverFuture, MetricRecord, StoreError,
+    points::{Fetch, Run},
+};
 
 /// Points that other processes write too.
 ///
@@ -21,6 +24,12 @@ pub trait SharedPoints: Send + Sync + 'static {
     /// Who else writes the same tables, as far as this process has seen since its start.
     fn other_writers(&self) -> OtherWriters {
         OtherWriters::default()
+    }
+
+    /// Of each fetch of an aggregated table, whether other writers have rows there. The default does not know, and says that they
+    /// have.
+    fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
+        Box::pin(ready(Ok(vec![true; fetches.len()])))
     }
 
     /// Deletes the names and points of metrics for all processes, durably. What others write afterwards stays. After an error

@@ -52,6 +52,9 @@ const POLL_JOBS: Duration = Duration::from_millis(5);
 /// Poll interval for spilled points to be read back, before a flush.
 const POLL_SPILLED: Duration = Duration::from_millis(20);
 
+/// Interval between two rechecks of coarse slots (`rechecks.rs`), where no cycle runs.
+const RECHECK_EVERY: Duration = Duration::from_secs(60);
+
 /// Longest sleep of a spread cycle between two looks for a reason to hurry.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
@@ -121,7 +124,7 @@ impl FlushCycle {
             // After a failure only the backoff is waited for: what was written is not durable yet.
             if !is_failing {
                 tokio::select! {
-                    () = tokio::time::sleep(half) => {}
+                    () = self.recheck_for(half) => {}
                     () = self.with.back_pressure.flush_asked_for() => {}
                     () = self.failed.notified() => {
                         is_failing = true;
@@ -145,6 +148,17 @@ impl FlushCycle {
                     tokio::time::sleep(backoff.next_wait()).await;
                 }
             }
+        }
+    }
+
+    /// Derives coarse slots again that are due (`rechecks.rs`), for so long.
+    async fn recheck_for(&self, time: Duration) {
+        let until = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < until {
+            let next = tokio::time::Instant::now() + RECHECK_EVERY;
+            tokio::time::sleep_until(next.min(until)).await;
+            let _turn = self.turn.lock().await;
+            self.with.writer.recheck_due().await;
         }
     }
 
@@ -329,6 +343,7 @@ impl FlushCycle {
             let (jobs, after) = self.take_group(next, count, &mut late, may_take);
             next = after;
             self.with.writer.write_after_names(jobs, &self.with.journal).await;
+            self.with.writer.recheck_due().await;
             self.metrics_done.store(u64::from(next), SeqCst);
             if let Pace::Over(time) = pace {
                 self.pause(began, time.mul_f64(f64::from(next) / f64::from(count))).await;

@@ -6,6 +6,8 @@ mod late_files;
 mod outcome;
 mod plan;
 mod read_back;
+mod recheck;
+mod rechecks;
 mod row_writer;
 mod set_aside;
 mod unread;

@@ -7,7 +7,7 @@
 use std::{borrow::Cow, ops::Range};
 
 use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, Stored, WritePlan, WriterPartials};
-use metric::{Aggregation, Partial, Policy, Slot};
+use metric::{Aggregation, Partial, Policy, Slot, Timestamp};
 use store::{Cells, Fetch, OtherWriters, Run};
 
 use crate::{memtable::FlushJob, older_cells::OlderPolicies, policy_table::Rollup};
@@ -58,6 +58,27 @@ impl<'a> JobPoints<'a> {
             self.partials = Some(Cow::Owned(all.of_rollup(place, whole.retention.stages().len() - 1)));
         }
         self
+    }
+
+    /// Whether its rows extend this writer's partials, and nothing is read.
+    pub(super) fn extends(&self) -> bool {
+        self.may_extend && self.partials.as_deref().is_some_and(|partials| partials.precedes(&self.points))
+    }
+
+    /// Times of its points of the first stage, where those of neighbouring coarse slots go together.
+    pub(super) fn spans(&self) -> Vec<Range<Timestamp>> {
+        let stages = self.policy.retention.stages();
+        let (step, near) =
+            (i64::from(stages[0].resolution()), i64::from(stages.get(1).map_or(1, |stage| stage.resolution())));
+        let mut spans: Vec<Range<Timestamp>> = Vec::new();
+        for point in self.points.of_stage(0) {
+            let time = stages[0].time(point.slot);
+            match spans.last_mut().filter(|last| time <= last.end + near) {
+                Some(last) => last.end = time + step,
+                None => spans.push(time..time + step),
+            }
+        }
+        spans
     }
 
     /// Cuts the job into pieces that cost at most `most`, or have one slot of the coarsest stage each.

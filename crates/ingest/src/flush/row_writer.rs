@@ -28,6 +28,7 @@ use super::{
     attempt::{Attempt, Written},
     late_files::LateFiles,
     plan::JobPoints,
+    rechecks::{Recheck, Rechecks},
     set_aside::Aside,
     unread::Unread,
 };
@@ -93,6 +94,8 @@ pub(crate) struct RowWriter {
     doubtful: Mutex<Vec<DoubtfulJob>>,
     /// Jobs that wait for stored slots.
     unread: Unread,
+    /// Slots to derive again, where others write the store too.
+    rechecks: Rechecks,
 }
 
 struct DoubtfulJob {
@@ -100,6 +103,9 @@ struct DoubtfulJob {
     /// Metrics stored when it failed first.
     stored_before: u64,
 }
+
+/// Metrics whose slots are derived again together.
+const RECHECKED: usize = 64;
 
 /// A job that cannot be stored, at its place in the group, and why.
 type Refused = (usize, Arc<CallError>);
@@ -119,6 +125,7 @@ impl RowWriter {
             counters: FlushCounters::default(),
             doubtful: Mutex::default(),
             unread: Unread::default(),
+            rechecks: Rechecks::default(),
         })
     }
 
@@ -226,6 +233,58 @@ impl RowWriter {
         }
     }
 
+    /// Derives coarse slots again that are due: see `rechecks.rs`. The caller sees to it that no rows of these metrics are written
+    /// meanwhile. What cannot be read comes again later.
+    pub(crate) async fn recheck_due(self: &Arc<RowWriter>) {
+        loop {
+            let now = self.with.clock.instant();
+            let rechecks = self.rechecks.take_due(now, RECHECKED);
+            if rechecks.is_empty() {
+                return;
+            }
+            let writer = self.clone();
+            run_to_its_end(async move { writer.recheck(rechecks, now).await }).await;
+        }
+    }
+
+    async fn recheck(&self, rechecks: Vec<Recheck>, now: Instant) {
+        let RowWriterParts { store, registry, time, memtable, .. } = &self.with;
+        // A job that is kept back is derived, and adds its spans then.
+        let (rechecks, busy): (Vec<Recheck>, Vec<Recheck>) = {
+            let memtable = memtable.lock();
+            rechecks.into_iter().partition(|recheck| !memtable.has_job(recheck.metric))
+        };
+        busy.into_iter().for_each(|recheck| self.rechecks.again(recheck, now));
+        let policies = memtable.policies();
+        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads: false };
+        let wrong = match NoPanic::new(once.recheck(&rechecks)).await {
+            Ok(wrong) => wrong,
+            Err(error) => {
+                tracing::debug!(%error, "cannot derive coarse slots of several writers again; retrying later");
+                rechecks.iter().map(|recheck| recheck.metric).collect()
+            }
+        };
+        let mut memtable = memtable.lock();
+        for recheck in rechecks.into_iter().filter(|recheck| wrong.contains(&recheck.metric)) {
+            // Its rows are others than those that memory continues.
+            memtable.forget_partials(recheck.metric);
+            self.rechecks.again(recheck, now);
+        }
+    }
+
+    /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics.
+    fn keep_spans(&self, jobs: &[JobPoints<'_>]) {
+        if self.with.store.shared.is_none() {
+            return;
+        }
+        let now = self.with.clock.instant();
+        for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
+            if !job.extends() {
+                self.rechecks.add(job.job.metric, job.job.policy, job.spans(), now);
+            }
+        }
+    }
+
     /// Waits until all rows are on the store's disk.
     pub(crate) async fn sync_store(&self) -> Result<(), StoreError> {
         let synced = NoPanic::new(self.with.store.sync()).await;
@@ -324,6 +383,7 @@ impl RowWriter {
                     is_any_stored |= not_stored.unread.len() < before + part.len();
                     self.counters.doubtful.fetch_add(written.doubtful as u64, Relaxed);
                     self.keep_late(&sorted[part.clone()], &written.unread).await;
+                    self.keep_spans(&sorted[part.clone()]);
                     self.stored(&sorted[part.clone()], &jobs[part], &written);
                 }
                 Err(error) if error.is_lasting() => {

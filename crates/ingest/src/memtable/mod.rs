@@ -237,6 +237,16 @@ impl LockedMemtable<'_> {
         self.slots.stored(job, partials, &self.table);
     }
 
+    /// What this writer has stored of a metric is not known any more. Not while it has a job.
+    pub(crate) fn forget_partials(&mut self, metric: MetricId) {
+        self.slots.forget_partials(metric, &self.table);
+    }
+
+    /// Whether points of a metric are on their way to the store.
+    pub(crate) fn has_job(&self, metric: MetricId) -> bool {
+        self.slots.has_job(metric)
+    }
+
     /// Jobs that no task writes any more, because their writer panicked: the caller writes them.
     pub(crate) fn abandoned(&self) -> Vec<Arc<FlushJob>> {
         self.slots.abandoned()

@@ -350,6 +350,14 @@ impl Slots {
         }
     }
 
+    /// What this writer has stored of a metric is not known any more.
+    pub(super) fn forget_partials(&mut self, metric: MetricId, table: &PolicyTable) {
+        let Some(slots) = self.metrics.get_mut(metric) else { return };
+        if let Some(policy) = table.all.get(usize::from(slots.policy)) {
+            slots.partials = self.partials.set(slots.partials, None, policy.coarse_tables());
+        }
+    }
+
     /// Lets go of a job that a recovery took. This writer's partials stay unknown: other jobs may follow.
     fn stored_aside(&mut self, job: &FlushJob) {
         let Some(jobs) = self.jobs_aside.get_mut(&job.metric) else { return };

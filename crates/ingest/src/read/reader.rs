@@ -33,7 +33,7 @@ use super::{
 use crate::{
     coming_rows::ComingRows,
     counters::Durations,
-    heads::{Head, HeadRequest, HeadSource, TooManyPoints, head_of},
+    heads::{Head, HeadRequest, HeadSource, STORE, TooManyPoints, head_of},
     memtable::Memtable,
     older_cells::{OlderPolicies, fetch_filled},
     policy_table::PolicyTable,
@@ -62,6 +62,13 @@ pub(crate) struct Reader {
     /// Other nodes over the same tables, once they are known.
     peers: OnceLock<Arc<dyn HeadSource>>,
     counters: ReadCounters,
+}
+
+/// What the store answers.
+enum Fetched {
+    Cells(Vec<Cells>),
+    /// So many fetches were left out: it is away, and memory has all points that came here.
+    Nothing(usize),
 }
 
 /// The reads of the store for a request.
@@ -191,7 +198,10 @@ impl Reader {
         let Fetches { fetches, plans, filled, older } = self.fetches(readings, table, reached);
         // While the store is away, the points of other writers are not known; those that came here are the answer.
         let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
-        let cells = self.fetch_cells(fetches, &filled, &coming, is_in_memory).await?;
+        let (cells, is_left_out) = match self.fetch_cells(fetches, &filled, &coming, is_in_memory).await? {
+            Fetched::Cells(cells) => (cells, false),
+            Fetched::Nothing(count) => (vec![Cells::default(); count], true),
+        };
         let mut cells = cells.into_iter();
         let mut answers: Vec<Option<Answer>> = Vec::with_capacity(readings.len());
         for (reading, plan) in readings.iter().zip(plans) {
@@ -204,7 +214,15 @@ impl Reader {
                 fill_from_coarser(reading, &part, until, cells, answer);
             }
         }
-        Ok(answers.into_iter().map(|answer| Some(answer?.series)).collect())
+        let mut answers: Vec<Option<FetchedSeries>> = answers.into_iter().map(|answer| Some(answer?.series)).collect();
+        // Also where no other node was met yet: a node that starts while the store is away cannot read which there are.
+        if is_left_out && self.peers.get().is_some() {
+            for series in answers.iter_mut().flatten() {
+                let named = series.missing_peers.iter().flat_map(|peers| peers.iter().cloned());
+                series.missing_peers = Some(named.chain([STORE.to_owned()]).collect());
+            }
+        }
+        Ok(answers)
     }
 
     fn fetches<'a>(&self, readings: &'a [Option<Reading>], table: &PolicyTable, reached: Timestamp) -> Fetches<'a> {
@@ -250,25 +268,25 @@ impl Reader {
         Fetches { fetches, plans, filled, older }
     }
 
-    /// Reads from the store. While it is away, `or_empty` makes every answer empty rather than an error.
+    /// Reads from the store. While it is away, `or_empty` makes it nothing rather than an error.
     async fn fetch_cells(
         &self,
         fetches: Vec<Fetch>,
         filled: &[Option<Arc<OlderPolicies>>],
         coming: &ComingRows,
         or_empty: bool,
-    ) -> Result<Vec<Cells>, FetchError> {
+    ) -> Result<Fetched, FetchError> {
         let count = fetches.len();
         if count == 0 {
-            return Ok(Vec::new());
+            return Ok(Fetched::Cells(Vec::new()));
         }
         if or_empty && self.health.is_away() {
-            return Ok(vec![Cells::default(); count]);
+            return Ok(Fetched::Nothing(count));
         }
         let filled: Vec<Option<&OlderPolicies>> = filled.iter().map(Option::as_deref).collect();
         match fetch_filled(&*self.store, fetches, &filled, coming).await {
-            Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(vec![Cells::default(); count]),
-            cells => Ok(cells?),
+            Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(Fetched::Nothing(count)),
+            cells => Ok(Fetched::Cells(cells?)),
         }
     }
 }

@@ -1,0 +1,130 @@
+//! Points to one of several nodes, its flushes, and its answers.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use metric::{Aggregation, Timestamp, Window};
+use store::{NameStore, SeriesRequest, SharedMetric};
+
+use crate::{
+    Life, Sent,
+    machine::{BEGINNING, rules},
+    network::address,
+    node_steps::{SPAN, SentPoint},
+    sending::{lines_of, policy_of},
+    truth::{Answer, Truth},
+};
+
+/// How long a flush tries while the tables take nothing.
+const FLUSHES_FOR: Duration = Duration::from_secs(20);
+
+/// The time of the first points, before the simulated beginning.
+const BASE: i64 = BEGINNING as i64 - 3000;
+
+fn name(method: Aggregation) -> String {
+    format!("{}.a", method.name())
+}
+
+/// Makes all names known to a node, as a read of all names does.
+pub(crate) async fn adopt_all(life: &Life, number: usize) -> Result<(), String> {
+    let rules = rules(number);
+    let metric = |method: Aggregation| {
+        let name = name(method);
+        let policy = policy_of(&rules, &name).expect("the rules keep it");
+        SharedMetric { name, policy, created_on: None, updated_on: None }
+    };
+    let names: &dyn NameStore = &*life.node.names;
+    let adopted = cluster::adopt(Aggregation::ALL.map(metric).to_vec(), names, &life.node.ingest).await;
+    adopted.map(drop).map_err(|error| error.to_string())
+}
+
+/// Sends points to a node. Returns how many it accepted.
+pub(crate) fn send(life: &Life, truth: &mut Truth, number: u16, points: &[SentPoint]) -> Result<u64, String> {
+    let now = life.now();
+    let method = |point: &SentPoint| Aggregation::ALL[point.method];
+    let points: Vec<SentPoint> =
+        points.iter().filter(|point| truth.may_send(number, method(point), BASE + point.second)).copied().collect();
+    let sent =
+        |point: &SentPoint| Sent { name: name(method(point)), age: now - (BASE + point.second), value: point.value };
+    let mut batch = lines_of(life, &points.iter().map(sent).collect::<Vec<_>>(), now);
+    let refused = life.refused();
+    life.run("accepting points", life.node.ingest.accept(&mut batch)).ok_or("the process died")?;
+    if refused < life.refused() {
+        return Err("points are refused".to_owned());
+    }
+    for point in &points {
+        truth.send(number, method(point), BASE + point.second, point.value);
+    }
+    Ok(points.len() as u64)
+}
+
+/// Has a node store everything. The inner error is that of tables that take nothing.
+pub(crate) fn flush(life: &Life) -> Result<Result<(), String>, String> {
+    let flushed = life.run("a flush", life.node.ingest.flush_patiently(FLUSHES_FOR));
+    Ok(flushed.ok_or("the process died in a flush")?.map_err(|error| error.to_string()))
+}
+
+pub(crate) fn send_and_flush(life: &Life, truth: &mut Truth, number: u16, points: &[SentPoint]) -> Result<(), String> {
+    send(life, truth, number, points)?;
+    if flush(life)?.is_ok() {
+        truth.stored(number);
+    }
+    Ok(())
+}
+
+/// What may be asked of a node.
+pub(crate) struct Asked {
+    /// Nodes whose points the answer may lack without naming them.
+    pub(crate) unknown: BTreeSet<u16>,
+    /// Whether it reaches the tables.
+    pub(crate) is_up: bool,
+    /// Whether coarse slots must be right, but for those of `last`.
+    pub(crate) are_rows_settled: bool,
+    /// Whether all must be.
+    pub(crate) is_last_settled: bool,
+}
+
+/// Compares all series of a node. Returns the slots that were compared, and the nodes that the answers name.
+pub(crate) fn ask(life: &Life, truth: &Truth, asked: &Asked) -> Result<(u64, BTreeSet<String>), String> {
+    let registry = &life.node.registry;
+    // The clock may be behind.
+    let now: Timestamp = life.now().max(BASE + SPAN);
+    let mut requests = Vec::new();
+    for method in Aggregation::ALL {
+        let name = name(method);
+        let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes());
+        let metric = metric.ok_or_else(|| format!("{name} is not known"))?;
+        for (step, from) in [(1, BASE - 60), (60, now - 12 * 3600), (86_400, now - 4 * 86_400)] {
+            let window = Window::between(from, now);
+            requests.push((method, step, SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None }));
+        }
+    }
+    let fetch = life.node.ingest.series().fetch(requests.iter().map(|(.., request)| request.clone()).collect());
+    let answers = match life.run("a query", fetch).ok_or("the process died in a query")? {
+        Ok(answers) => answers,
+        Err(_) if !asked.is_up => return Ok((0, BTreeSet::new())),
+        Err(error) => return Err(format!("a query fails: {error}")),
+    };
+    let (mut compared, mut missing) = (0, BTreeSet::new());
+    for ((method, step, _), series) in requests.iter().zip(answers) {
+        let series = series.ok_or_else(|| format!("{method} has no steps of {step} s"))?;
+        if series.step != *step {
+            return Err(format!("{method} is served in steps of {} s, expected {step}", series.step));
+        }
+        let named: BTreeSet<String> = series.missing_peers.iter().flat_map(|peers| peers.iter().cloned()).collect();
+        // Of several nodes' `last` a row does not tell which is later.
+        let is_settled = asked.is_last_settled || asked.are_rows_settled && *method != Aggregation::Last;
+        if *step > 1 && !is_settled {
+            continue;
+        }
+        if named.contains(ingest::STORE) {
+            // Points in memory alone.
+            continue;
+        }
+        let mut lacking = asked.unknown.clone();
+        lacking.extend(truth.holders().into_iter().filter(|holder| named.contains(&address(*holder))));
+        let answer = Answer { method: *method, start: series.start, step: *step, values: &series.values };
+        compared += truth.compare(&answer, &lacking)?;
+        missing.extend(named);
+    }
+    Ok((compared, missing))
+}

@@ -1,0 +1,143 @@
+//! Steps of several nodes, from a seed.
+
+use host::{Random as _, SeededRandom};
+use metric::Aggregation;
+use store_cassandra::Fate;
+
+use crate::network::{PeerWay, TablesWay};
+
+/// Seconds of the points of all steps.
+pub(crate) const SPAN: i64 = 2900;
+
+/// Points of a method, at a time after the first.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct SentPoint {
+    /// Which method.
+    pub method: usize,
+    /// Seconds after the first point of all.
+    pub second: i64,
+    /// Its value.
+    pub value: f64,
+}
+
+/// What another node does in the middle of a flush.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Meanwhile {
+    /// It flushes, after it got these points.
+    Flush(Vec<SentPoint>),
+    /// It answers queries.
+    Check,
+}
+
+/// How a process ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// A clean stop.
+    Stop,
+    /// A kill.
+    Kill,
+    /// The power fails; the number chooses the state of the disk.
+    PowerCut(u64),
+    /// A flush and a clean stop; the next process has an empty folder.
+    Replace,
+}
+
+/// A step. Nodes have numbers from 0.
+#[derive(Debug, Clone, PartialEq)]
+pub enum NodeStep {
+    /// Points for a node. Those of slots that another node has are left out.
+    Send(usize, Vec<SentPoint>),
+    /// A node writes everything to the tables.
+    Flush(usize),
+    /// The same, and at one of its statements another node does something.
+    FlushWhile(usize, u64, usize, Meanwhile),
+    /// A process ends. It starts again when a step needs it.
+    End(usize, Ending),
+    /// The calendar of a node that is down is set, so many seconds from the right time.
+    Skew(usize, i64),
+    /// The way of a node to the tables.
+    Tables(usize, TablesWay),
+    /// The way of a node to another one.
+    Peer(usize, usize, PeerWay),
+    /// Time passes, in seconds.
+    Pass(u64),
+    /// What a node answers is compared with the model.
+    Check(usize),
+}
+
+/// Steps of several nodes.
+#[derive(Debug, Clone)]
+pub struct NodesScenario {
+    /// Random numbers of the nodes.
+    pub seed: u64,
+    /// How many nodes.
+    pub count: usize,
+    /// What happens.
+    pub steps: Vec<NodeStep>,
+}
+
+impl NodesScenario {
+    /// The scenario of a seed: three to seven nodes. A seed has some of the kinds of faults.
+    pub fn of(seed: u64, steps: usize) -> NodesScenario {
+        let random = SeededRandom::new(seed);
+        let count = 3 + random.index(5);
+        let has = [(); 5].map(|()| random.below(2) == 0);
+        let [has_cuts, has_away, has_deaths, has_skew, has_late] = has;
+        let mut front = 0;
+        let points = |front: &mut i64, is_late: bool| -> Vec<SentPoint> {
+            let mut points = Vec::new();
+            for _ in 0..1 + random.below(12) {
+                let second = if is_late {
+                    random.below(1 + *front as u64) as i64
+                } else {
+                    *front = (*front + 1 + random.below(8) as i64).min(SPAN - 1);
+                    *front
+                };
+                // Numbers whose sums are exact.
+                let value = (random.below(2001) as f64 - 1000.0) / 8.0;
+                let one = random.index(Aggregation::ALL.len());
+                let methods = if random.below(3) == 0 { one..one + 1 } else { 0..Aggregation::ALL.len() };
+                points.extend(methods.map(|method| SentPoint { method, second, value }));
+            }
+            points
+        };
+        let step = |_| {
+            let (place, other) = (random.index(count), random.index(count));
+            let is_late = has_late && random.below(4) == 0;
+            match random.below(32) {
+                0..10 => NodeStep::Send(place, points(&mut front, is_late)),
+                10..13 => NodeStep::Flush(place),
+                13 | 14 => {
+                    let meanwhile = match random.below(2) {
+                        0 => Meanwhile::Flush(points(&mut front, is_late)),
+                        _ => Meanwhile::Check,
+                    };
+                    NodeStep::FlushWhile(place, random.below(24), other, meanwhile)
+                }
+                15 | 16 if has_deaths => {
+                    let ending = match random.below(5) {
+                        0 => Ending::Stop,
+                        1 | 2 => Ending::Kill,
+                        3 => Ending::PowerCut(random.bits()),
+                        _ => Ending::Replace,
+                    };
+                    NodeStep::End(place, ending)
+                }
+                17 if has_skew => NodeStep::Skew(place, random.below(600) as i64 - 300),
+                18 if has_away => NodeStep::Tables(place, tables_way(&random)),
+                19 | 20 if has_cuts => {
+                    use PeerWay::{AnswerLost, Refused, Silent, Slow, Up};
+                    NodeStep::Peer(place, other, [Up, Refused, Silent, AnswerLost, Slow][random.index(5)])
+                }
+                21 | 22 => NodeStep::Pass(1 + random.below(20)),
+                _ => NodeStep::Check(place),
+            }
+        };
+        NodesScenario { seed, count, steps: (0..steps).map(step).collect() }
+    }
+}
+
+fn tables_way(random: &SeededRandom) -> TablesWay {
+    let fate = || [Fate::Done, Fate::Refused, Fate::Lost][random.index(3)];
+    TablesWay { reads: fate(), writes: fate(), one_in: [1, 1, 3][random.index(3)] }
+}
