@@ -23,12 +23,12 @@ PATIENT = "10s"
 TENS = "10s:2h,60s:1d,600s:30d"
 
 
-def over_with(make_server, cassandra, tmp_path, timeout=PATIENT, more=""):
-    """Servers over one keyspace with one secret."""
+def over_with(make_server, cassandra, tmp_path, timeout=PATIENT, more="", tables=""):
+    """Servers over one keyspace with one secret; `tables` are lines of the settings of Cassandra."""
     (tmp_path / "secret").write_text(SECRET + "\n")
     (tmp_path / "secret").chmod(0o644)
     peers = f'[peers]\nsecret_file = "{tmp_path}/secret"\ntimeout = "{timeout}"\n{more}'
-    return OverCassandra(make_server, cassandra, more=peers)
+    return OverCassandra(make_server, cassandra, cassandra=tables, more=peers)
 
 
 def address(server):
