@@ -136,17 +136,21 @@ impl PendingPoints {
         self.late.as_ref().map_or(&[], |late| late)
     }
 
-    /// Times that the first slots of all points are between, in every stage that gets a value of them; `None` without a point.
+    /// The first second of the first slot that gets a value of the points, in every stage, and the last second of the last slot that a
+    /// point came for; `None` without a point.
     pub fn span(&self, retention: &Retention) -> Option<(Timestamp, Timestamp)> {
         let stages = retention.stages();
-        let time = |stage: usize, slot| stages.get(stage).map(|stage| stage.time(slot));
+        let time = |stage: usize, slot| {
+            let stage = stages.get(stage)?;
+            Some((stage.time(slot), stage.time(slot) + Timestamp::from(stage.resolution()) - 1))
+        };
         let last_of_run = self.first_slot.saturating_add((self.run.len() as u32).saturating_sub(1));
         let run = [self.first_slot, last_of_run].into_iter().filter(|_| !self.run.is_empty());
         let run = run.filter_map(|slot| time(0, slot));
         let late = self.late().iter().filter_map(|late| time(usize::from(late.stage), late.slot));
         let (first, last) = run
             .chain(late)
-            .fold((Timestamp::MAX, Timestamp::MIN), |(first, last), time| (first.min(time), last.max(time)));
+            .fold((Timestamp::MAX, Timestamp::MIN), |(first, last), slot| (first.min(slot.0), last.max(slot.1)));
         let coarsest = Timestamp::from(retention.longest().resolution());
         (first <= last).then(|| (first - first.rem_euclid(coarsest), last))
     }
@@ -208,15 +212,15 @@ mod tests {
     }
 
     #[test]
-    fn the_span_has_the_coarse_slots_of_the_points() {
+    fn the_span_has_the_whole_slots_of_the_points() {
         let retention: Retention = "60*60s:24*3600s".parse().unwrap();
         let mut points = PendingPoints::default();
         assert_eq!(points.span(&retention), None);
         points.push(125, 1.0);
-        assert_eq!(points.span(&retention), Some((7200, 7500)));
+        assert_eq!(points.span(&retention), Some((7200, 7559)));
         points.push(127, 1.0);
         points.push_coarse(1, 1, 2.0);
-        assert_eq!(points.span(&retention), Some((3600, 7620)));
+        assert_eq!(points.span(&retention), Some((3600, 7679)));
     }
 
     #[test]

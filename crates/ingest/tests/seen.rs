@@ -28,13 +28,17 @@ struct Node {
 }
 
 async fn open(dir: &Path, driver: &Arc<ScriptedDriver>, at: Timestamp) -> Node {
+    open_with(dir, driver, at, "60s:2d,1h:300d").await
+}
+
+async fn open_with(dir: &Path, driver: &Arc<ScriptedDriver>, at: Timestamp, retention: &str) -> Node {
     let clock = Arc::new(ManualClock::at(at));
     let mut options = options(&dir.join("journal"), Duration::from_millis(20));
     options.host = Host { clock: clock.clone(), ..Host::system() };
     options.time = Some(Arc::new(JudgingTime::of(clock.clone())));
     options.data_dir = Some(dir.to_owned());
     let registry = registry_of(&**driver).await;
-    let ingest = Ingest::open(options, driver.clone(), registry, rules("60s:2d,1h:300d")).await.unwrap();
+    let ingest = Ingest::open(options, driver.clone(), registry, rules(retention)).await.unwrap();
     Node { clock, ingest }
 }
 
@@ -57,11 +61,11 @@ impl Node {
     }
 }
 
-/// A bucket is a week at most. A point is that of its slot, which begins a minute or an hour before it at most.
+/// A bucket is a week at most.
 fn check(node: &Node, model: &BTreeMap<String, Vec<Timestamp>>, from: Timestamp, until: Timestamp) {
     let found = node.found(from, until);
     for (name, times) in model {
-        let has_points = times.iter().any(|&time| from <= time - time % HOUR && time <= until);
+        let has_points = times.iter().any(|&time| from <= time && time <= until);
         let (first, last) = (times.iter().min().unwrap(), times.iter().max().unwrap());
         let is_near = first - 8 * DAY <= until && from <= last + 8 * DAY;
         assert!(!has_points || found.contains(name), "{name} has points from {from} to {until}");
@@ -171,4 +175,19 @@ async fn a_read_of_times_before_the_first_point_or_after_the_last_reads_no_row()
     node.send("m", TODAY).await;
     assert_eq!(read(TODAY - HOUR, TODAY).await, Ok((60, 1)));
     driver.is_down.store(false, SeqCst);
+}
+
+#[tokio::test]
+async fn a_metric_of_days_is_found_by_the_time_of_its_last_point_and_not_by_the_begin_of_its_day() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let now = TODAY - TODAY % DAY + 19 * HOUR;
+    let node = open_with(dir.path(), &driver, now, "86400s:300d").await;
+    node.send("bill", now - 5).await;
+    for _ in 0..2 {
+        assert_eq!(node.found(now - 12 * HOUR, now), ["bill"]);
+        assert_eq!(node.found(now - 60, now), ["bill"]);
+        node.ingest.flush().await.unwrap();
+    }
+    // Not until the end of its day where it gets no more points.
+    assert!(node.found(now + 2 * HOUR, now + 3 * HOUR).is_empty());
 }

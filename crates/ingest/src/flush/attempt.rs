@@ -261,10 +261,15 @@ impl Attempt<'_> {
     fn note_seen(&self, rows: &[Run]) {
         let seen = self.registry.seen();
         if seen.is_begun() {
-            seen.move_to(self.time.reached());
+            let now = self.time.reached();
+            seen.move_to(now);
             seen.note(rows.iter().filter(|row| !row.values.is_empty()).map(|row| {
-                let last = row.first_slot.saturating_add(row.values.len() as u32 - 1);
-                (row.metric, row.table.stage.time(row.first_slot), row.table.stage.time(last))
+                let stage = row.table.stage;
+                let last = stage.time(row.first_slot.saturating_add(row.values.len() as u32 - 1));
+                // A point may be anywhere in its slot, and in the open one at most as late as now: a metric that ended is not
+                // seen until the end of its day because of a coarse stage.
+                let end = (last + Timestamp::from(stage.resolution()) - 1).min(now.max(last));
+                (row.metric, stage.time(row.first_slot), end)
             }));
         }
     }
