@@ -3,6 +3,7 @@
 //!
 //! 1. Where an older table has a slot that new rows touch, it gets what the rows' policy shows for that slot.
 //! 2. A coarser point that was shown at its own time until then is first stored there, among the finer ones.
+//! 3. Where all policies have one first step, a coarse slot that counts more points than it would get stays.
 //!
 //! What cannot be read now may be there: the metric waits. Where it cannot wait, and where bytes are damaged, points of a
 //! step as fine replace what may be there, and all other slots stay as they are.
@@ -44,6 +45,9 @@ struct Touched<'a> {
     reach: u32,
     /// Whether a slot has a single point of the rows, so that nothing else need be read to know it.
     is_as_fine: bool,
+    /// Whether a stored slot stays that counts more than what is shown for it: the rows' policy has no step to tell by, and its
+    /// finer slots lack points that had expired, or came for the whole slot, before it was in force.
+    keeps_more: bool,
 }
 
 impl Touched<'_> {
@@ -123,7 +127,9 @@ fn touched<'a>(
         let together = slots.chunk_by(|one, next| next - one < JOIN);
         let reach = if table.aggregated { 1 } else { (finest / table.stage.resolution()).max(1) };
         let is_as_fine = !table.aggregated && step <= finest;
-        all.extend(together.map(|slots| Touched { metric, seen, table, slots: slots.to_vec(), reach, is_as_fine }));
+        let keeps_more = table.aggregated && !is_as_coarse && seen.is_of_one_step();
+        let of = |slots: &[Slot]| Touched { metric, seen, table, slots: slots.to_vec(), reach, is_as_fine, keeps_more };
+        all.extend(together.map(of));
     }
     all
 }
@@ -163,7 +169,8 @@ async fn mirror_step(
     let mut cells = cells.into_iter();
     for touched in step {
         let (older, rows) = &metrics[touched.metric];
-        let (Some(stored), Some(shown)) = (cells.next(), cells.next()) else { continue };
+        let (Some(mut stored), Some(shown)) = (cells.next(), cells.next()) else { continue };
+        touched.seen.rows().read(touched.table, touched.span().start, &mut stored, touched.seen.policy());
         if [&stored, &shown].iter().any(|cells| cells.is_unreadable || cells.is_away) {
             mirrored.unread.push(rows[0].metric);
             mirrored.away.extend((stored.is_away || shown.is_away).then_some(rows[0].metric));
@@ -218,6 +225,9 @@ impl Touched<'_> {
             let reach = stored.values.iter().skip(place).take(self.reach as usize);
             let is_stored = may_be_stored || reach.into_iter().any(|value| !value.is_nan());
             let Some(&value) = shown.values.get(place).filter(|value| is_stored && !value.is_nan()) else { continue };
+            if self.keeps_more && shown.counts.get(place) < stored.counts.get(place) {
+                continue;
+            }
             run.values[place] = value;
             if let (Some(count), Some(&shown)) = (run.counts.get_mut(place), shown.counts.get(place)) {
                 *count = shown;

@@ -108,6 +108,11 @@ impl OlderPolicies {
         self.rollup
     }
 
+    /// Whether the counts of all policies are of one first step, and can be compared.
+    pub(crate) fn is_of_one_step(&self) -> bool {
+        self.is_of_one_step
+    }
+
     /// The terms of rows in shared tables.
     pub(crate) fn rows(&self) -> &SharedRows {
         &self.rows

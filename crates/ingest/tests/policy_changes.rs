@@ -481,3 +481,48 @@ fn coarse_slots_from_before_a_finer_first_step_have_all_of_their_points() {
         }
     }
 }
+
+#[test]
+fn a_late_point_takes_none_away_that_an_earlier_policy_has_in_coarser_slots_alone() {
+    let (before, after, day) = ("10s:6h,60s:7d", "10s:1d,120s:30d", 86_400);
+    let points: Vec<(Timestamp, f64)> =
+        [(0, 153.0), (20, 7.5), (90, 200.0), (100, -3.0)].map(|(i, v)| (HOUR + i, v)).into();
+    for method in Aggregation::ALL {
+        // Points for whole minutes, and minutes whose points have expired.
+        for is_late in [true, false] {
+            let what = format!("{method}, late: {is_late}");
+            runtime(1).block_on(async {
+                let hours = Hours::begin(HOUR + if is_late { 7 * 3600 } else { 120 });
+                let ingest = hours.open(rules(before, method)).await;
+                send(&ingest, &points).await;
+                ingest.flush().await.unwrap();
+                if !is_late {
+                    hours.clock.advance(Duration::from_secs(7 * 3600));
+                    hours.driver.expire(hours.clock.now()).await.unwrap();
+                }
+                let minutes = hours.shown(&ingest, day / 2).await;
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(after, method)).await;
+                let wanted = hours.shown(&ingest, 2 * day).await;
+                assert_eq!((minutes.len(), wanted.len()), (2, 1), "{what}");
+                // At another time, in a minute that counts more.
+                send(&ingest, &[(HOUR + 70, -20.0)]).await;
+                assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, in memory");
+                ingest.flush().await.unwrap();
+                assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, stored");
+                assert_eq!(hours.shown(&ingest, day / 2).await, [minutes[0], (70, -20.0)], "{what}, the point");
+                drop(ingest);
+                let ingest = hours.open(rules(after, method)).await;
+                assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, after a restart");
+                // All of the minute: it counts as many, and is newer.
+                let minute: Vec<(Timestamp, f64)> = (6..12).map(|i| (HOUR + i * 10, i as f64)).collect();
+                send(&ingest, &minute).await;
+                ingest.flush().await.unwrap();
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(before, method)).await;
+                let made = aggregate(&[6.0, 7.0, 8.0, 9.0, 10.0, 11.0], method, 6);
+                assert_eq!(hours.shown(&ingest, day / 2).await, [minutes[0], (60, made)], "{what}, back");
+            });
+        }
+    }
+}
