@@ -1,6 +1,6 @@
-//! What of a flush is stored when it ends in the middle.
+//! What of a flush is stored when it ends in the middle, and what is read meanwhile.
 
-use std::{path::Path, sync::Arc};
+use std::{path::Path, sync::Arc, thread};
 
 use host::{Fault, FaultPlan, Host, SimulatedDisk};
 use metric::{Aggregation, MetricId, Stage, Table};
@@ -65,4 +65,38 @@ fn what_a_coarser_row_replaces_is_stored_before_it_whatever_fails() {
         }
     }
     assert!(5 < failed, "{failed}");
+}
+
+/// A query reads points of seconds and of 60 s while a flush replaces a point of 60 s: it must not find the replacement alone, which
+/// it would show as the point.
+#[test]
+fn what_a_coarser_row_replaces_is_read_in_one_place_at_least() {
+    // Many seconds, so that reading them takes a while.
+    const SECONDS: u32 = 7000;
+    for _ in 0..300 {
+        let driver = Arc::new(open(&SimulatedDisk::new()));
+        let seconds = Run { first_slot: 60 * MINUTE + 1, values: (0..SECONDS).map(f64::from).collect(), ..run(1, 0.0) };
+        block_on(driver.write(vec![run(60, 36.0), seconds])).unwrap();
+        let writer = {
+            let driver = driver.clone();
+            thread::spawn(move || {
+                block_on(driver.write(vec![run(1, 36.0)])).unwrap();
+                block_on(driver.write(vec![run(60, 52.0)])).unwrap();
+            })
+        };
+        let fetch = |step, slots| {
+            let Run { metric, name, table, first_slot, aggregation, .. } = run(step, 0.0);
+            Fetch { metric, name, table, first_slot, end_slot: first_slot + slots, aggregation }
+        };
+        loop {
+            let is_last = writer.is_finished();
+            let read = block_on(driver.fetch(vec![fetch(1, SECONDS), fetch(60, 1)])).unwrap();
+            let (fine, coarse) = (read[0].values[0], read[1].values[0]);
+            assert!(coarse == 36.0 || fine == 36.0, "1 s has {fine}, 60 s {coarse}");
+            if is_last {
+                break;
+            }
+        }
+        writer.join().unwrap();
+    }
 }

@@ -4,6 +4,7 @@ mod fetch;
 mod snapshot;
 
 use std::{
+    cmp::Reverse,
     collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{
@@ -169,7 +170,9 @@ impl Points {
     ) -> Result<Vec<Cells>, Missed> {
         let mut answers = vec![Cells::default(); fetches.len()];
         let mut wanted = wanted(fetches);
-        wanted.sort_unstable_by_key(|wanted| (wanted.window, wanted.key, wanted.fetch));
+        // Those of coarser steps first: a point of a coarser step that is replaced is among the finer ones before. Where that happens
+        // between two windows, the answer has it in both places, and never the replacement alone.
+        wanted.sort_unstable_by_key(|wanted| (Reverse(wanted.window), wanted.key, wanted.fetch));
         for of_window in wanted.chunk_by(|a, b| a.window == b.window) {
             let Some(window) = self.window(of_window[0].window) else { continue };
             let keys: Vec<RowKey> = of_window.iter().map(|wanted| wanted.key).collect();
