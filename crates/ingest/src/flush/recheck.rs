@@ -11,7 +11,10 @@ use downsample::{Coverage, PendingPoints, ReadPlan, SortedPoints, Stored};
 use metric::{Aggregation, MetricId, Partial, Policy, SATURATED_COUNT, Slot, Stage};
 use store::{Cells, Fetch, Run, SharedPoints, StoreError};
 
-use super::{attempt::Attempt, rechecks::Recheck};
+use super::{
+    attempt::{Attempt, STEP_SLOTS},
+    rechecks::Recheck,
+};
 
 /// One span of a metric, by one of the methods of its policy.
 struct Span {
@@ -62,14 +65,13 @@ impl Attempt<'_> {
             let finest = policy.retention.finest();
             for span in &recheck.spans {
                 let (Some(first), Some(last)) = (finest.slot(span.start), finest.slot(span.end - 1)) else { continue };
-                let (name, policy) = (name.clone(), policy.clone());
-                spans.push(Span {
+                spans.extend(pieces(first..last.saturating_add(1)).map(|slots| Span {
                     metric: recheck.metric,
-                    name,
-                    policy,
-                    slots: first..last.saturating_add(1),
+                    name: name.clone(),
+                    policy: policy.clone(),
+                    slots,
                     coverage,
-                });
+                }));
             }
         }
         spans
@@ -153,6 +155,13 @@ impl Span {
     }
 }
 
+/// Pieces that are read one after the other, so that a backfill of years is never in memory whole. A coarse slot that two pieces share
+/// is derived twice, from all of its points each time.
+fn pieces(slots: std::ops::Range<Slot>) -> impl Iterator<Item = std::ops::Range<Slot>> {
+    let end = slots.end;
+    slots.step_by(STEP_SLOTS).map(move |first| first..first.saturating_add(STEP_SLOTS as u32).min(end))
+}
+
 /// Of each span, whether other writers have rows of its coarse slots.
 async fn contested(shared: &dyn SharedPoints, spans: &[Span]) -> Result<Vec<bool>, StoreError> {
     let (mut fetches, mut of_span) = (Vec::new(), Vec::new());
@@ -184,4 +193,19 @@ fn is_stored_so(policy: &Policy, stage: usize, total: Partial, stored: Partial) 
     let (a, b) = if is_abs { (a.abs(), b.abs()) } else { (a, b) };
     let is_same = a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * a.abs().max(b.abs());
     is_same && (total.count == stored.count || stored.count == SATURATED_COUNT && SATURATED_COUNT < total.count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_span_is_read_in_pieces() {
+        let step = STEP_SLOTS as u32;
+        let found: Vec<_> = pieces(7..2 * step + 8).collect();
+        assert_eq!(found, [7..step + 7, step + 7..2 * step + 7, 2 * step + 7..2 * step + 8]);
+        for short in [3..5, Slot::MAX - 1..Slot::MAX] {
+            assert!(pieces(short.clone()).eq(std::iter::once(short)));
+        }
+    }
 }
