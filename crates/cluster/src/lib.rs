@@ -16,7 +16,7 @@ mod driver;
 mod follower;
 mod head_asker;
 mod head_giver;
-mod head_wire;
+pub mod head_wire;
 mod index_readiness;
 mod last_seen;
 mod members;
