@@ -506,9 +506,12 @@ fn a_question_finds_what_is_there_all_the_while_although_the_index_changes() {
                 if call % 200 != 100 {
                     return;
                 }
+                assert!(call < 30_000, "{call} comparisons, and values come still");
                 // What changes reaches the index by a question, which waits for this one to let it pass.
-                let others = others.clone();
+                let (others, is_begun) = (others.clone(), Arc::new(AtomicBool::new(false)));
+                let begun = is_begun.clone();
                 changed.lock().unwrap().push(std::thread::spawn(move || {
+                    begun.store(true, Ordering::SeqCst);
                     let gone = (call * 15..call * 15 + 900).filter(|i| i % 3 == 0).map(|i| MetricId(i as u32));
                     others.remove(&gone.collect::<Vec<_>>());
                     for i in 0..300 {
@@ -519,6 +522,11 @@ fn a_question_finds_what_is_there_all_the_while_although_the_index_changes() {
                     }
                     others.list_tags(&TagListing::default(), &limits(None)).unwrap();
                 }));
+                // Most of them wait by the time that this one goes on, so that more values come than are compared.
+                while !is_begun.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(std::time::Duration::from_millis(2));
             });
             let found = registry.tagged(&expressions, &limits(None)).unwrap();
             threads.lock().unwrap().drain(..).for_each(|thread| thread.join().unwrap());

@@ -169,6 +169,11 @@ impl<'a> Engine<'a> {
         }
 
         let mut ancestors = Ancestors::of(series_of(&positional, &named, &inputs));
+        // Functions write texts into the name, or the look, of each series; those that reach further count what they make.
+        if let Body::Evaluate { .. } = function.body {
+            let texts = positional.iter().chain(named.iter().map(|(_, value)| value)).map(Value::text_bytes).sum();
+            self.scope.spend_texts(texts, series_of(&positional, &named, &inputs).count())?;
+        }
         let arguments = function.arguments(functions::is_callback, positional, named)?;
         self.scope.check()?;
         self.scope.begin(context);

@@ -3,7 +3,7 @@
 //! fancy-regex is near to it, look-around and back-references included. We translate the syntax of patterns where it
 //! differs, and replace here. Work on one name is bounded; a pattern that needs more is rejected.
 
-use std::sync::OnceLock;
+use std::{fmt::Write as _, sync::OnceLock};
 
 use fancy_regex::{Captures, Regex, RegexBuilder};
 
@@ -209,8 +209,8 @@ impl Replacement {
 }
 
 /// A pattern in the syntax of fancy-regex. In Python's, `{` that does not begin a count is a plain character, `{,n}`
-/// counts from zero, `\Z` is the end, `\<` and `\>` are plain; within brackets, `[` and doubled `&`, `~` and `-` are
-/// plain.
+/// counts from zero, `\Z` is the end, `\<` and `\>` are plain, `\141` is a character by its octal number; within brackets, `[`
+/// and doubled `&`, `~` and `-` are plain.
 fn translated(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut characters = pattern.char_indices().peekable();
@@ -218,7 +218,10 @@ fn translated(pattern: &str) -> String {
     let mut class_from: Option<usize> = None;
     while let Some((at, character)) = characters.next() {
         let rest = pattern.get(at..).unwrap_or_default();
-        if character == '\\' {
+        if let Some((code, digits)) = octal_escape(rest, class_from.is_some()) {
+            let _ = write!(out, "\\x{{{code:x}}}");
+            characters.nth(digits - 1);
+        } else if character == '\\' {
             match characters.next() {
                 Some((_, 'Z')) if class_from.is_none() => out.push_str("\\z"),
                 Some((_, bracket @ ('<' | '>'))) => out.push(bracket),
@@ -265,6 +268,16 @@ fn translated(pattern: &str) -> String {
         }
     }
     out
+}
+
+/// The character of an octal escape at the start of a text, and how many digits it has: three that are not a group's number, after
+/// a zero up to two; in brackets one to three.
+fn octal_escape(text: &str, in_class: bool) -> Option<(u32, usize)> {
+    let digits = text.strip_prefix('\\')?;
+    let count = digits.bytes().take(3).take_while(|byte| (b'0'..b'8').contains(byte)).count();
+    let is_octal = count == 3 || 0 < count && (in_class || digits.starts_with('0'));
+    let code = u32::from_str_radix(digits.get(..count)?, 8).ok().filter(|_| is_octal)?;
+    (code <= 0o377).then_some((code, count))
 }
 
 /// `m` of a `{m,n}`, `{m}`, `{m,}` or `{,n}` at the start of a text, and the text between it and the brace.
@@ -317,6 +330,22 @@ mod tests {
         assert!(finds("^(?!foo).*$", "bar"));
         assert!(!finds("^(?!foo).*$", "foo.bar"));
         assert!(finds(r"a\/b\-c\_d", "a/b-c_d"));
+        for (pattern, text, expected) in [
+            (r"^\141$", "a", true),
+            (r"^\1411$", "a1", true),
+            (r"^\0601$", "01", true),
+            (r"^[\141-\143\12]+$", "abc\n", true),
+            (r"^[\141-\143]+$", "d", false),
+            (r"^\351$", "é", true),
+            (r"^\0$", "\0", true),
+            (r"^(a)\1$", "aa", true),
+            (r"^\\141$", r"\141", true),
+        ] {
+            assert_eq!(finds(pattern, text), expected, "{pattern}");
+        }
+        for wrong in [r"\777", r"(a)\10", r"[\8]"] {
+            assert!(PythonRegex::new(wrong).is_err(), "{wrong}");
+        }
         assert!(PythonRegex::new("(").is_err());
         assert!(PythonRegex::new("*").is_err());
         let regex = PythonRegex::new("(a)").unwrap();

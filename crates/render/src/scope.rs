@@ -66,6 +66,9 @@ const STEPS_PER_LOOK: usize = 4 << 20;
 /// Values of a column between two questions for steps.
 const BLOCK: usize = 1 << 13;
 
+/// A function holds a text of its arguments so many times for each series: `cactiStyle` has it in three columns and the name.
+const COPIES_OF_TEXT: usize = 4;
+
 /// Bytes of a made name that the budget does not count.
 const FREE_NAME_BYTES: usize = 512;
 
@@ -203,6 +206,13 @@ impl<'a> Scope<'a> {
     /// are free.
     pub(crate) fn spend_name(&mut self, bytes: usize) -> Result<(), Error> {
         self.spend(bytes.saturating_sub(FREE_NAME_BYTES) / size_of::<f64>())
+    }
+
+    /// Takes the texts among a call's arguments from the budget, once for each series that it gets, before the function
+    /// writes them there. Texts of usual length are free.
+    pub(crate) fn spend_texts(&mut self, bytes: usize, series: usize) -> Result<(), Error> {
+        let counted = bytes.saturating_sub(FREE_NAME_BYTES) / size_of::<f64>();
+        self.spend(counted.saturating_mul(COPIES_OF_TEXT).saturating_mul(series))
     }
 
     /// Takes points from the budget, before memory is taken for them.

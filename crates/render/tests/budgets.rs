@@ -41,6 +41,25 @@ fn names_that_functions_make_of_nodes_and_tags_are_counted() {
 }
 
 #[test]
+fn texts_that_functions_copy_into_each_series_are_counted_before() {
+    let text = |bytes: usize| "x".repeat(bytes);
+    assert_eq!(answer(&format!("alias(a.*,'{}')", text(512))), Ok(1000));
+    // One series may have a long text.
+    assert_eq!(answer(&format!("alias(constantLine(5),'{}')", text(20_000))), Ok(1));
+    for target in [
+        format!("alias(a.*,'{}')", text(20_000)),
+        format!("color(a.*,'{}')", text(20_000)),
+        format!("countSeries(color(a.*,'{}'))", text(20_000)),
+        format!("cactiStyle(a.*,'si','{}')", text(20_000)),
+        format!("aliasSub(a.*,'^.*$','{}')", text(20_000)),
+        format!("asPercent(a.*,alias(constantLine(5),'{}'))", text(20_000)),
+        format!("divideSeries(a.*,alias(constantLine(5),'{}'))", text(20_000)),
+    ] {
+        assert_eq!(answer(&target), Err(Error::Budget { points: 1_000_000 }), "{}…", &target[..30]);
+    }
+}
+
+#[test]
 fn a_template_has_few_values() {
     let values = |count: usize| (0..count).map(|i| format!("v{i}='x'")).collect::<Vec<_>>().join(",");
     assert_eq!(answer(&format!("template(a.$v7,{})", values(200))), Ok(1000));

@@ -428,6 +428,11 @@ impl TagIndex {
         (!values.is_empty()).then_some(from + values.len() as u32)
     }
 
+    /// The number behind those of all values, in the order of memory.
+    pub(super) fn values_end(&self) -> ValueId {
+        self.values.end()
+    }
+
     /// Whether most of all values are those of a tag.
     pub(super) fn has_most_values(&self, tag: TagId) -> bool {
         2 * self.tags.get(tag).values.len() >= self.values.end() as usize

@@ -194,7 +194,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Compares all values of a tag in the order of memory, which is quicker where most values are those of the tag.
+    /// Compares all values of a tag in the order of memory, which is quicker where most values are those of the tag. Values
+    /// that come meanwhile behind the others are left out: where they come quicker than they are compared, the end is never met.
     fn compare_in_memory(
         &mut self,
         expression: &Expression,
@@ -202,17 +203,19 @@ impl Search<'_, '_> {
         union: &mut Union,
     ) -> Result<(), FindError> {
         let mut comparison = expression.comparison();
-        let mut next = 0;
-        loop {
+        let (mut next, end) = (0, self.shared.index().values_end());
+        while next < end {
             let index = self.shared.index();
             let Some(tag) = index.tag(&expression.tag) else { return Ok(()) };
             let mut entries = Vec::with_capacity(PASS);
             let most = if comparison.is_quick() { PASS } else { TOGETHER };
+            let most = most.min((end - next) as usize);
             let Some(behind) = index.read_in_memory(tag, (next, most), &mut entries) else { return Ok(()) };
             compare(index, &entries, &mut comparison, found, self.budget, union)?;
             next = behind;
             self.shared.let_pass();
         }
+        Ok(())
     }
 
     fn passing_names(&mut self, expression: &Expression, found: &RoaringBitmap) -> Result<RoaringBitmap, FindError> {

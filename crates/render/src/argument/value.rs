@@ -69,6 +69,11 @@ impl Value {
         }
     }
 
+    /// Bytes of a text, 0 of any other value.
+    pub(crate) fn text_bytes(&self) -> usize {
+        if let Value::Text(text) = self { text.len() } else { 0 }
+    }
+
     /// `str(value)` of Python, for values that are not series.
     pub(crate) fn text(&self) -> Option<String> {
         match self {

@@ -240,6 +240,7 @@ impl Evaluate for Divide {
         };
         let mut quotients = Vec::with_capacity(self.dividends.0.len());
         for dividend in &self.dividends.0 {
+            scope.spend_name(2 * (dividend.name.len() + divisor.name.len()))?;
             let name = format!("divideSeries({},{})", dividend.name, divisor.name);
             let Some(normalized) = normalize(&[dividend, divisor]) else { continue };
             let rows = normalized.columns.iter().map(|column| column.len()).max().unwrap_or(0);

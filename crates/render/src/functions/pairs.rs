@@ -105,6 +105,7 @@ impl Evaluate for DivideLists {
         for (dividend, divisor) in dividends.iter().zip(divisors) {
             let Some(both) = normalize(&[dividend, divisor]) else { continue };
             scope.spend(both.columns[0].len().max(both.columns[1].len()))?;
+            scope.spend_name(2 * (dividend.name.len() + divisor.name.len()))?;
             let name = format!("divideSeries({},{})", dividend.name, divisor.name);
             let values = divided(&both.columns[0], &both.columns[1]);
             let quotient = Series::computed(&name, both.start, both.end, both.step, values);

@@ -132,6 +132,10 @@ parameters! {
 
 impl Evaluate for AsPercent {
     fn evaluate(self, scope: &mut Scope) -> Result<Value, Error> {
+        // graphite-web looks at the series before the total: the answer is empty, also where the total is invalid.
+        if self.series.0.is_empty() {
+            return Ok(Vec::new().into());
+        }
         let total = match self.total.map(|total| total.0) {
             None | Some(Value::None) => None,
             Some(other) => Some(other),
@@ -193,6 +197,7 @@ fn of_total(
     let mut shares = Vec::with_capacity(series.len());
     for (series, column) in series.iter().zip(columns) {
         scope.spend(column.len().max(total.len()))?;
+        scope.spend_name(2 * (series.name.len() + text.len()))?;
         let name = format!("asPercent({},{text})", series.name);
         let share = Series::computed(&name, series.start, series.end, series.step, percents(column, total));
         shares.push(Series { x_files_factor: scope.x_files_factor, ..share });
@@ -216,9 +221,6 @@ fn of_number(series: &[Series], number: f64, text: &str, scope: &mut Scope) -> R
 }
 
 fn of_series(series: &[Series], totals: Vec<Series>, scope: &mut Scope) -> Result<Value, Error> {
-    if series.is_empty() {
-        return Ok(Vec::new().into());
-    }
     if totals.len() == series.len() {
         let by_name = |series: &[Series]| {
             let mut sorted = series.to_vec();
@@ -247,6 +249,7 @@ fn of_series(series: &[Series], totals: Vec<Series>, scope: &mut Scope) -> Resul
 /// A series in percent of another, at the step of both.
 fn pair(series: &Series, total: &Series, scope: &mut Scope) -> Result<Option<Series>, Error> {
     let Some(both) = normalize(&[series, total]) else { return Ok(None) };
+    scope.spend_name(2 * (series.name.len() + total.name.len()))?;
     let name = format!("asPercent({},{})", series.name, total.name);
     scope.spend(both.columns[0].len().max(both.columns[1].len()))?;
     let values = percents(&both.columns[0], &both.columns[1]);
