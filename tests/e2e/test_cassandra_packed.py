@@ -1,7 +1,10 @@
 """The packed layout of Cassandra over HTTP: a keyspace moves over and back, nodes of both settings run together, and nothing is lost."""
 
 import os
+import threading
+import time
 
+import requests
 from cassandra import OverCassandra, flush
 from plumbago import aligned_now, eventually, run
 
@@ -70,3 +73,36 @@ def test_a_keyspace_moves_over_and_back_and_nodes_of_both_settings_read_each_oth
     assert "ok       table datapoints_360p_10s_packed" in checked.stdout, checked.stdout
     shown_schema = run("schema", "show", *options, env=environment).stdout
     assert "datapoints_1440p_60s_packed (" in shown_schema and "('packed_version', '1')" in shown_schema
+
+
+def test_a_kill_amid_batches_of_runs_loses_nothing(make_server, cassandra, seeded):
+    over = OverCassandra(make_server, cassandra, cassandra='layout = "packed"\n')
+    server = over.server(schemas=SCHEMAS)
+    start, metrics, minutes = aligned_now() // 60 * 60 - 1800, 6_000, 5
+    server.send((f"killed.m{metric}", start - 600, 0) for metric in range(metrics))
+    flush(server)
+
+    def flush_until_killed():
+        try:
+            server.post("/admin/flush")
+        except requests.ConnectionError:
+            pass
+
+    for kill in range(2):
+        first = start + kill * 60 * minutes
+        server.send((f"killed.m{metric}", first + 10 * at, metric + at) for at in range(6 * minutes) for metric in range(metrics))
+        flushing = threading.Thread(target=flush_until_killed)
+        flushing.start()
+        time.sleep(seeded.random() * 0.8)
+        server.kill()
+        flushing.join()
+        server.start()
+        flush(server)
+    # A node that knows only the tables: every point, and every minute.
+    reader = over.server(schemas=SCHEMAS)
+    all_metrics, until = sum(range(metrics)), start + 2 * 60 * minutes
+    points = shown(reader, "sumSeries(killed.m*)", start, until - 10)
+    assert points == {start + 10 * at: all_metrics + metrics * (at % (6 * minutes)) for at in range(12 * minutes)}
+    query = {"target": "sumSeries(killed.m*)", "format": "json", "from": start - 7200, "until": until - 60}
+    means = {at: value for value, at in reader.get("/render", **query).json()[0]["datapoints"] if value and start <= at}
+    assert means == {start + 60 * at: all_metrics + metrics * (6 * (at % minutes) + 2.5) for at in range(2 * minutes)}

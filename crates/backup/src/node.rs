@@ -27,7 +27,7 @@ use crate::{
 const STAGE: &str = ".backup";
 
 /// Files of the data folder besides store and journal, where they are there.
-const OTHERS: [&str; 4] = ["clock", "writer", "write-clock", "names-read"];
+const OTHERS: [&str; 5] = ["clock", "writer", "write-clock", "names-read", "rechecks"];
 
 /// What is staged besides the files.
 struct Staged {

@@ -8,8 +8,9 @@ use std::iter::Peekable;
 use metric::{Partial, Slot};
 
 use crate::{
-    DerivedRow, ReadPlan, StagePoint,
-    rollup::{CoarseStage, PendingSlot, SlotCoverage, rollup, with_points},
+    Change, DerivedRow, ReadPlan, StagePoint, counted_before,
+    late::with_changes,
+    rollup::{CoarseStage, PendingSlot, SlotCoverage, fold_full, rollup, with_points},
     rows,
 };
 
@@ -20,7 +21,9 @@ pub(crate) struct DerivedStage {
     stretches: Vec<Stretch>,
     /// The slots that have a new row, by slot.
     rows: Vec<(Slot, Partial)>,
-    /// The touched slots whose stored row stays, sorted.
+    /// The slots that change, by slot.
+    changes: Vec<Change>,
+    /// The touched slots that are not made of their finer slots alone, sorted: their stored row stays, or has points besides.
     pub(crate) kept: Vec<Slot>,
     /// The kept slots whose finer slots are damaged, sorted.
     pub(crate) doubtful: Vec<Slot>,
@@ -99,7 +102,7 @@ impl ReadPlan<'_> {
     pub(crate) fn derive_stages(&self, stored: &[(&[f64], &[u32])]) -> Vec<DerivedStage> {
         debug_assert_eq!(stored.len(), self.needs().len(), "one answer for each need");
         let mut finest = DerivedStage { stretches: self.stretches(0, stored), ..DerivedStage::default() };
-        overlay(&mut finest.stretches, self.points.of_stage(0));
+        finest.changes = overlay(&mut finest.stretches, self.points.of_stage(0));
         let mut stages = Vec::with_capacity(self.stages.len());
         stages.push(finest);
         for index in 1..self.stages.len() {
@@ -115,7 +118,11 @@ impl ReadPlan<'_> {
         let mut derived = DerivedStage { rows: Vec::with_capacity(touched.len()), ..DerivedStage::default() };
         let complete_from = self.coverage.complete_from(index, retention);
         let mut direct = self.points.of_stage(index).iter().peekable();
-        let (mut at_below, mut at) = (0, 0);
+        let (mut at_below, mut at, mut at_change) = (0, 0, 0);
+        let (kept_since, finer) = (self.coverage.kept_since(index, retention), retention.stages()[index - 1]);
+        let kept_from = finer
+            .slot(kept_since.max(0))
+            .map_or(Slot::MAX, |slot| if finer.time(slot) < kept_since { slot.saturating_add(1) } else { slot });
         for &slot in touched {
             let first_child = slot.saturating_mul(stage.children);
             while at_below + 1 < below.stretches.len() && below.stretches[at_below + 1].first_slot <= first_child {
@@ -131,6 +138,9 @@ impl ReadPlan<'_> {
                 skip.and_then(|skip| stretch.cells.get(skip as usize..)).unwrap_or_default()
             });
             let children = &children[..children.len().min(stage.children as usize)];
+            // A finer slot that has expired may have had its point, which a journal brings once more.
+            let changes = changes_of(&stage, slot, &below.changes, &mut at_change);
+            let changes = &changes[changes.partition_point(|change| change.slot < kept_from)..];
             let is_complete = complete_from <= retention.stages()[index].time(slot);
             let unwritten = if is_complete { None } else { self.coverage.unwritten(&stage, slot, self.points) };
             let pending = PendingSlot { direct: point_of(&mut direct, slot), unwritten };
@@ -145,10 +155,27 @@ impl ReadPlan<'_> {
                     true => SlotCoverage::Complete,
                     false => SlotCoverage::expiring(*known, self.coverage.is_alone),
                 };
-                rollup(&stage, children.iter().copied(), pending, coverage)
+                match (coverage, pending) {
+                    (SlotCoverage::Expiring(_), PendingSlot { direct: None, unwritten: None })
+                        if self.has_points_of_its_own(index, slot, *known, children, changes) =>
+                    {
+                        // Not made of its finer slots: a writer cannot go on from these.
+                        derived.kept.push(slot);
+                        let last = children.iter().rposition(|child| 0 < child.count);
+                        let latest = self.latest.get(&(index, slot)).copied().unwrap_or(i64::MIN);
+                        let last = last.map(|place| first_child + place as u32);
+                        let last = last.filter(|last| latest < finer.time(last.saturating_add(1)));
+                        match with_changes(stage.method, *known, changes, last) {
+                            Some(row) => Some(row),
+                            None => continue,
+                        }
+                    }
+                    _ => rollup(&stage, children.iter().copied(), pending, coverage),
+                }
             };
             match row {
                 Some(row) => {
+                    derived.changes.push(Change { slot, before: *known, after: row });
                     *known = row;
                     if row.count > 0 {
                         derived.rows.push((slot, row));
@@ -163,6 +190,25 @@ impl ReadPlan<'_> {
             }
         }
         DerivedStage { stretches, ..derived }
+    }
+
+    /// Whether a stored row counts points that its finer slots do not have, and did not have before they changed. Where all finer
+    /// slots have points they are all that the slot has.
+    fn has_points_of_its_own(
+        &self,
+        index: usize,
+        slot: Slot,
+        row: Partial,
+        children: &[Partial],
+        changes: &[Change],
+    ) -> bool {
+        let (stage, retention) = (CoarseStage::of(self.policy, index), &self.policy.retention);
+        if self.coverage.rows_alone_until <= retention.stages()[index].time(slot) {
+            // A row may be ahead of its finer slots where a disk or a node failed between the two.
+            return false;
+        }
+        let (all, is_full) = fold_full(&stage, children.iter().copied());
+        !is_full && !changes.is_empty() && counted_before(all, changes) < row.count
     }
 
     /// Whether one of these slots, from `first` on, could not be read, or depends on such a slot.
@@ -210,17 +256,31 @@ fn point_of<'p>(points: &mut Peekable<impl Iterator<Item = &'p StagePoint>>, slo
     points.next_if(|point| point.slot == slot).map(|point| point.value)
 }
 
-fn overlay(stretches: &mut [Stretch], points: &[StagePoint]) {
-    let mut at = 0;
+/// The changes under a slot. `at` is where those of the slots before it end.
+fn changes_of<'c>(stage: &CoarseStage, slot: Slot, all: &'c [Change], at: &mut usize) -> &'c [Change] {
+    let (first, end) = (slot.saturating_mul(stage.children), slot.saturating_add(1).saturating_mul(stage.children));
+    let rest = &all[*at..];
+    let rest = &rest[rest.iter().take_while(|change| change.slot < first).count()..];
+    let of_slot = rest.iter().take_while(|change| change.slot < end).count();
+    *at = all.len() - rest.len() + of_slot;
+    &rest[..of_slot]
+}
+
+/// Lays points over stored slots of stage 0. Returns the slots that change.
+fn overlay(stretches: &mut [Stretch], points: &[StagePoint]) -> Vec<Change> {
+    let (mut at, mut changes) = (0, Vec::with_capacity(points.len()));
     for point in points {
         // A point under a slot that has a point of its own is in no stretch.
         while stretches.get(at).is_some_and(|stretch| stretch.end() <= point.slot) {
             at += 1;
         }
         if let Some(cell) = stretches.get_mut(at).and_then(|stretch| stretch.get_mut(point.slot)) {
-            *cell = Partial::point(point.value);
+            let after = Partial::point(point.value);
+            changes.push(Change { slot: point.slot, before: *cell, after });
+            *cell = after;
         }
     }
+    changes
 }
 
 #[cfg(test)]
@@ -241,6 +301,7 @@ mod tests {
             policy_since: 0,
             is_alone: false,
             points_since: Timestamp::MAX,
+            rows_alone_until: Timestamp::MIN,
         }
     }
 

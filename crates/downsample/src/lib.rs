@@ -17,6 +17,7 @@ mod sorted_points;
 
 mod stored;
 
+mod late;
 mod rollup;
 mod rows;
 
@@ -29,6 +30,7 @@ mod derive;
 mod next_partials;
 
 pub use derive::ReadRows;
+pub use late::{Change, counted_before, with_changes};
 pub use next_partials::{DerivedRows, NextPartials, WritePlan};
 pub use pending_points::{Growth, PendingPoints, StagePoint};
 pub use plan::{Need, ReadPlan};

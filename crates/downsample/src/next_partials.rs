@@ -1,6 +1,6 @@
 //! A derivation for a writer: the rows, and this writer's partials once they are written.
 
-use metric::{Aggregation, Partial, Policy, ROW_POINTS, Retention, Slot};
+use metric::{Aggregation, Partial, Policy, ROW_POINTS, Retention, Slot, Timestamp};
 
 use crate::{
     Coverage, DerivedRow, Need, ReadPlan, SortedPoints, Stored, WriterPartials, derive::DerivedStage,
@@ -83,6 +83,13 @@ impl<'a> WritePlan<'a> {
             self.plan.note_damage(need);
         } else {
             self.is_later_damaged = true;
+        }
+    }
+
+    /// As [`ReadPlan::note_latest`].
+    pub fn note_latest(&mut self, need: usize, place: u32, time: Timestamp) {
+        if need < self.plan.needs().len() {
+            self.plan.note_latest(need, place, time);
         }
     }
 

@@ -3,9 +3,9 @@
 //! Stage k is made from the partials (sum and count, extreme, latest) of stage k−1, so that a slot is exact over
 //! stage-0 points and yet only the slots directly under it are read.
 
-use std::ops::Range;
+use std::{collections::BTreeMap, ops::Range};
 
-use metric::{Policy, Slot};
+use metric::{Policy, Slot, Timestamp};
 
 use crate::{Coverage, SortedPoints, rollup::CoarseStage, rows::JOIN};
 
@@ -28,6 +28,8 @@ pub struct ReadPlan<'a> {
     needs: Vec<Need>,
     /// The needs whose stored slots cannot all be read.
     pub(crate) damaged: Vec<Need>,
+    /// Stage and slot, and when the last finer slot begins that is known to be stored in it.
+    pub(crate) latest: BTreeMap<(usize, Slot), Timestamp>,
 }
 
 /// The slots of one stage in a plan.
@@ -67,7 +69,7 @@ impl<'a> ReadPlan<'a> {
             stored.filter(|slots| !slots.is_empty()).map(move |slots| Need { stage: index, slots })
         });
         let needs = needs.collect();
-        ReadPlan { policy, points, coverage, stages, needs, damaged: Vec::new() }
+        ReadPlan { policy, points, coverage, stages, needs, damaged: Vec::new(), latest: BTreeMap::new() }
     }
 
     /// The stored slots that [`ReadPlan::derive`] must be given, in this order.
@@ -83,6 +85,12 @@ impl<'a> ReadPlan<'a> {
     /// Stored slots of the need at this place cannot be read: no row is made from what is missing there.
     pub fn note_damage(&mut self, need: usize) {
         self.damaged.push(self.needs[need].clone());
+    }
+
+    /// A slot of the need at this place has points of this time or a later one, which the finer stages of the policy may lack.
+    pub fn note_latest(&mut self, need: usize, place: u32, time: Timestamp) {
+        let need = &self.needs[need];
+        self.latest.insert((need.stage, need.slots.start.saturating_add(place)), time);
     }
 }
 

@@ -91,7 +91,11 @@ pub(crate) fn rollup<I: Iterator<Item = Partial>>(
             }
             // A row that counts more than its children has more points: the children have expired, or a point was
             // written to the slot directly. (In a complete slot, several writers counted one child.)
-            None => Some(fold(Partial::NONE, children)).filter(|all| row.count <= all.count),
+            None => {
+                let (all, is_full) = fold_full(stage, children);
+                // A row to which late points were added may count more than its slot has.
+                (row.count <= all.count || is_full).then_some(all)
+            }
         },
         SlotCoverage::ExpiringSaturated(row) => rollup_saturated(stage, children, pending.unwritten, row),
     }
@@ -104,14 +108,19 @@ fn rollup_saturated(
     unwritten: Option<Partial>,
     row: Partial,
 ) -> Option<Partial> {
+    let (all, is_full) = fold_full(stage, children);
+    if is_full { Some(all) } else { unwritten.map(|points| with_points(stage.method, row, points)) }
+}
+
+/// The fold of children, and whether all of them have all their points.
+pub(crate) fn fold_full(stage: &CoarseStage, children: impl Iterator<Item = Partial>) -> (Partial, bool) {
     let most_of_child = (stage.points / stage.children).min(SATURATED_COUNT);
     let mut counted = 0;
     let all = children.fold(Partial::NONE, |all, child| {
         counted += u64::from(child.count.min(most_of_child));
         stage.method.merge(all, child)
     });
-    let is_all = counted == u64::from(most_of_child) * u64::from(stage.children);
-    if is_all { Some(all) } else { unwritten.map(|points| with_points(stage.method, row, points)) }
+    (all, counted == u64::from(most_of_child) * u64::from(stage.children))
 }
 
 /// A stored row with later points that it does not count. A count that stands for more than itself goes on doing so, and a

@@ -29,21 +29,15 @@ impl DerivedRow {
 
 /// Appends the rows of stage-0 points, sorted by slot.
 pub(crate) fn push_points(points: &[StagePoint], rows: &mut Vec<DerivedRow>) {
-    let mut last: Option<DerivedRow> = None;
-    for point in points {
-        match last.as_mut().and_then(|row| Some((row.place(point.slot)?, row))) {
-            Some((place, row)) => {
-                row.values.resize(place, f64::NAN);
-                row.values.push(point.value);
-            }
-            None => {
-                let row =
-                    DerivedRow { stage: 0, first_slot: point.slot, values: vec![point.value], counts: Vec::new() };
-                rows.extend(last.replace(row));
-            }
+    for together in points.chunk_by(|one, next| next.slot - one.slot <= JOIN) {
+        let (first_slot, end) = (together[0].slot, together[together.len() - 1].slot);
+        let mut values = Vec::with_capacity((end - first_slot) as usize + 1);
+        for point in together {
+            values.resize((point.slot - first_slot) as usize, f64::NAN);
+            values.push(point.value);
         }
+        rows.push(DerivedRow { stage: 0, first_slot, values, counts: Vec::new() });
     }
-    rows.extend(last);
 }
 
 /// Appends the rows of a coarse stage's slots, sorted by slot.

@@ -78,6 +78,9 @@ pub struct Coverage {
     /// From when on the first stages of all policies that the metric had have all of its points, whatever the rows of a
     /// single writer count; `Timestamp::MAX` where only the counts tell. Unix seconds.
     pub points_since: Timestamp,
+    /// Before this time, points of earlier policies may be known as coarse rows alone: their first stages were shorter.
+    /// `Timestamp::MIN` where the metric had one policy. Unix seconds.
+    pub rows_alone_until: Timestamp,
 }
 
 impl Coverage {
@@ -87,7 +90,12 @@ impl Coverage {
         if self.is_alone {
             return self.points_since;
         }
-        self.policy_since.max(self.now.saturating_sub(retention.stages()[stage - 1].duration()))
+        self.policy_since.max(self.kept_since(stage, retention))
+    }
+
+    /// From when on the slots of the stage below are kept.
+    pub(crate) fn kept_since(&self, stage: usize, retention: &Retention) -> Timestamp {
+        self.now.saturating_sub(retention.stages()[stage - 1].duration())
     }
 
     /// The fold of a coarse slot's stage-0 points, if this writer's rows have none of them.

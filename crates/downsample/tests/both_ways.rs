@@ -17,6 +17,7 @@ fn coverage(all_writers: Stored, now: i64) -> Coverage {
         policy_since: 0,
         is_alone: false,
         points_since: i64::MAX,
+        rows_alone_until: i64::MIN,
     }
 }
 

@@ -28,6 +28,9 @@ use crate::{
 /// Points of a batch that is accepted again.
 const ACCEPTED_AGAIN: usize = 1000;
 
+/// How long a stop derives coarse slots again that other nodes may have written too.
+const LAST_LOOK: Duration = Duration::from_secs(3);
+
 /// The pipeline from decoded points to the store.
 pub struct Ingest {
     pub(crate) stats: Stats,
@@ -259,6 +262,11 @@ impl Ingest {
         self.put_back.derive_again().await.map(|again| put_back + again)
     }
 
+    /// Metrics whose coarse slots are derived once more within seconds, since other nodes may have written them at the same moment.
+    pub fn rechecks_soon(&self) -> usize {
+        self.stats.cycle.rechecks_soon()
+    }
+
     /// How far a flush is, for people who wait for it.
     pub fn flush_progress(&self) -> FlushProgress {
         self.stats.cycle.progress()
@@ -276,6 +284,7 @@ impl Ingest {
         self.end_tasks().await;
         // The jobs of a cycle that was cut off are still being written; this one waits for them.
         self.stats.cycle.run_once().await?;
+        self.stats.cycle.recheck_at_end(LAST_LOOK).await;
         self.stats.journal.elsewhere(|journal| journal.sync()).await?
     }
 
@@ -288,6 +297,9 @@ impl Ingest {
     pub async fn close_patiently(&self, patience: Duration) -> Result<(), FlushError> {
         self.end_tasks().await;
         let written = self.stats.cycle.run_once_patiently(patience).await;
+        if written.is_ok() {
+            self.stats.cycle.recheck_at_end(patience.min(LAST_LOOK)).await;
+        }
         let journal = &self.stats.journal;
         tokio::select! {
             synced = journal.elsewhere(|journal| journal.sync()) => {

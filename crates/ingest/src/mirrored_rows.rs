@@ -3,12 +3,14 @@
 //!
 //! 1. Where an older table has a slot that new rows touch, it gets what the rows' policy shows for that slot.
 //! 2. A coarser point that was shown at its own time until then is first stored there, among the finer ones.
-//! 3. Where all policies have one first step, a coarse slot that counts more points than it would get stays.
+//! 3. A coarse slot whose finer slots may have expired, or may never have been, and that counts more points than these have, gets
+//!    what changes in them (`downsample::with_changes`): its other points are known as this slot alone.
 //!
 //! What cannot be read now may be there: the metric waits. Where it cannot wait, and where bytes are damaged, points of a
 //! step as fine replace what may be there, and all other slots stay as they are.
 
-use metric::{MetricId, Policy, Slot, Stage, Table, Timestamp};
+use downsample::{Change, with_changes};
+use metric::{MetricId, Partial, Policy, Slot, Stage, Table, Timestamp};
 use store::{Cells, Fetch, PointStore, Run, StoreError};
 
 use crate::{
@@ -45,10 +47,18 @@ struct Touched<'a> {
     reach: u32,
     /// Whether a slot has a single point of the rows, so that nothing else need be read to know it.
     is_as_fine: bool,
-    /// Whether a stored slot stays that counts more than what is shown for it: the rows' policy has no step to tell by, and its
-    /// finer slots lack points that had expired, or came for the whole slot, before it was in force.
+    /// Slots before this time get no more than what changes under them: the rows' policy has no step to tell by what has expired.
+    kept_from: Timestamp,
+    /// In slots before this time, points may be known as coarse rows alone. `Timestamp::MIN` in tables where the rows' policy tells.
+    rows_alone_until: Timestamp,
+    /// Whether counts can be compared, and a stored slot stays that counts more than what is shown for it.
     keeps_more: bool,
+    /// Before this time the points of the rows' policy may have expired: one that it lacks may be a stored one that comes again.
+    points_expired_until: Timestamp,
 }
+
+/// What becomes of slots to which points are added, in the order of time; `None` where one stays.
+type Late = Vec<(Slot, Option<Partial>)>;
 
 impl Touched<'_> {
     fn span(&self) -> std::ops::Range<Slot> {
@@ -57,13 +67,14 @@ impl Touched<'_> {
     }
 }
 
-/// The rows that follow from rows of flushes, which `coming` has: for each metric its other policies and its rows.
+/// The rows that follow from rows of flushes: for each metric its other policies and its rows. `coming` has what comes before these
+/// rows, and then these.
 /// `is_alone` says that no other process writes the store; which part of another table's coarse row is this writer's is
 /// not known otherwise; `now` is how far the store has come.
 pub(crate) async fn mirrored_rows(
     store: &dyn PointStore,
     metrics: &[(&OlderPolicies, Vec<&Run>)],
-    coming: &ComingRows,
+    coming: [&ComingRows; 2],
     (is_alone, now): (bool, Timestamp),
 ) -> Result<MirroredRows, StoreError> {
     let seen: Vec<(usize, OlderPolicies)> = metrics
@@ -117,18 +128,30 @@ fn touched<'a>(
             let times = with_value.map(|(i, _)| row.table.stage.time(row.first_slot + i as u32));
             slots.extend(times.filter_map(|time| table.stage.slot(time)));
         }
-        if table.aggregated && !is_as_coarse {
-            // Of what has expired meanwhile no row of the rows' policy tells: such a slot stays as it is stored.
-            let kept_from = finer_kept_from(by.policy(), step, now);
-            slots.retain(|&slot| kept_from <= table.stage.time(slot));
-        }
+        let is_of_others_alone = table.aggregated && !is_as_coarse;
+        let (kept_from, rows_alone_until) = match is_of_others_alone {
+            true => (finer_kept_from(by.policy(), step, now), by.rows_alone_until()),
+            false => (Timestamp::MIN, Timestamp::MIN),
+        };
         slots.sort_unstable();
         slots.dedup();
         let together = slots.chunk_by(|one, next| next - one < JOIN);
-        let reach = if table.aggregated { 1 } else { (finest / table.stage.resolution()).max(1) };
+        let reach = (finest / step).max(1);
         let is_as_fine = !table.aggregated && step <= finest;
-        let keeps_more = table.aggregated && !is_as_coarse && seen.is_of_one_step();
-        let of = |slots: &[Slot]| Touched { metric, seen, table, slots: slots.to_vec(), reach, is_as_fine, keeps_more };
+        let keeps_more = is_of_others_alone && seen.is_of_one_step();
+        let points_expired_until = now - by.policy().retention.finest().duration();
+        let of = |slots: &[Slot]| Touched {
+            metric,
+            seen,
+            table,
+            slots: slots.to_vec(),
+            reach,
+            is_as_fine,
+            kept_from,
+            rows_alone_until,
+            keeps_more,
+            points_expired_until,
+        };
         all.extend(together.map(of));
     }
     all
@@ -153,7 +176,7 @@ async fn mirror_step(
     store: &dyn PointStore,
     metrics: &[(&OlderPolicies, Vec<&Run>)],
     step: &[Touched<'_>],
-    coming: &ComingRows,
+    coming: [&ComingRows; 2],
     mirrored: &mut MirroredRows,
 ) -> Result<(), StoreError> {
     let (mut fetches, mut filled) = (Vec::new(), Vec::new());
@@ -165,7 +188,7 @@ async fn mirror_step(
         fetches.extend(touched.own_fetches(older, rows[0]));
         filled.resize(fetches.len(), Some(*older));
     }
-    let cells = fetch_filled(store, fetches, &filled, coming).await?;
+    let cells = fetch_filled(store, fetches, &filled, &coming).await?;
     let mut cells = cells.into_iter();
     for touched in step {
         let (older, rows) = &metrics[touched.metric];
@@ -176,7 +199,8 @@ async fn mirror_step(
             mirrored.away.extend((stored.is_away || shown.is_away).then_some(rows[0].metric));
         }
         let is_own = |run: &Run| older.rollup().has(run.table);
-        mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown).filter(is_own));
+        let late = touched.late(store, rows[0], &stored, coming).await?;
+        mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown, &late).filter(is_own));
         for (fetch, own) in touched.own_fetches(older, rows[0]).iter().zip(cells.by_ref()) {
             mirrored.own.extend(touched.kept(older, fetch, &stored, &own));
         }
@@ -205,8 +229,78 @@ impl Touched<'_> {
         finer.filter_map(fetch).collect()
     }
 
+    /// The stored slots that count points which the finer ones lack, with what changes in these.
+    async fn late(
+        &self,
+        store: &dyn PointStore,
+        of: &Run,
+        stored: &Cells,
+        coming: [&ComingRows; 2],
+    ) -> Result<Late, StoreError> {
+        let (stage, first_slot) = (self.table.stage, self.span().start);
+        let row = |slot: Slot| {
+            let place = (slot - first_slot) as usize;
+            let (value, count) = (*stored.values.get(place)?, *stored.counts.get(place)?);
+            (stage.time(slot) < self.rows_alone_until && 0 < count && !value.is_nan())
+                .then_some((slot, Partial { value, count }))
+        };
+        let rows: Vec<(Slot, Partial)> = self.slots.iter().filter_map(|&slot| row(slot)).collect();
+        let (points, mut late) = (self.seen.policy().table(0), Late::new());
+        let points_of_slot = (stage.resolution() / points.stage.resolution()).max(1);
+        for rows in rows.chunks((STEP_SLOTS / points_of_slot as usize).max(1)) {
+            let fetch = |(slot, _): &(Slot, Partial)| {
+                let first_slot = points.stage.slot(stage.time(*slot)).unwrap_or(Slot::MAX);
+                let end_slot = first_slot.saturating_add(points_of_slot);
+                Fetch { table: points, first_slot, end_slot, ..self.fetch(of) }
+            };
+            let fetches: Vec<Fetch> = rows.iter().map(fetch).collect();
+            let seen = vec![Some(self.seen); fetches.len()];
+            let after = fetch_filled(store, fetches.clone(), &seen, &coming).await?;
+            let before = fetch_filled(store, fetches.clone(), &seen, &coming[..1]).await?;
+            for (((slot, row), fetch), cells) in rows.iter().zip(&fetches).zip(before.iter().zip(&after)) {
+                let with_late = self.with_late(*row, fetch, cells, points_of_slot);
+                late.extend(with_late.map(|row| (*slot, row)));
+            }
+        }
+        Ok(late)
+    }
+
+    /// A stored row that counts points which the finer slots lack, with what changes in these; of points `before` and `after`. `None`
+    /// of a row that counts no others.
+    fn with_late(
+        &self,
+        row: Partial,
+        fetch: &Fetch,
+        (before, after): (&Cells, &Cells),
+        points_of_slot: u32,
+    ) -> Option<Option<Partial>> {
+        if before.is_damaged || after.is_damaged {
+            return Some(None);
+        }
+        let point = |cells: &Cells, place: usize| cells.values.get(place).copied().filter(|value| !value.is_nan());
+        let count = |cells: &Cells| cells.values.iter().filter(|value| !value.is_nan()).count() as u32;
+        if row.count <= count(before) || points_of_slot <= count(after) {
+            return None;
+        }
+        let (mut changes, mut last) = (Vec::new(), None);
+        for place in 0..after.values.len() {
+            let slot = fetch.first_slot + place as u32;
+            let [before, after] =
+                [before, after].map(|cells| point(cells, place).map_or(Partial::NONE, Partial::point));
+            if after.count == 0 {
+                continue;
+            }
+            last = Some(slot);
+            let is_kept = self.points_expired_until <= fetch.table.stage.time(slot);
+            if is_kept && (before.count == 0 || before.value.to_bits() != after.value.to_bits()) {
+                changes.push(Change { slot, before, after });
+            }
+        }
+        (!changes.is_empty()).then(|| with_changes(self.seen.policy().aggregation, row, &changes, last))
+    }
+
     /// The touched slots that are stored, as they are from now on.
-    fn replaced(&self, of: &Run, stored: &Cells, shown: &Cells) -> Option<Run> {
+    fn replaced(&self, of: &Run, stored: &Cells, shown: &Cells, late: &Late) -> Option<Run> {
         if shown.is_damaged && !self.is_as_fine {
             return None;
         }
@@ -221,11 +315,26 @@ impl Touched<'_> {
             ..of.clone()
         };
         let mut is_any = false;
+        let most = (self.table.stage.resolution() / self.seen.policy().retention.finest().resolution()).max(1);
         for place in self.slots.iter().map(|slot| (slot - first_slot) as usize) {
             let reach = stored.values.iter().skip(place).take(self.reach as usize);
             let is_stored = may_be_stored || reach.into_iter().any(|value| !value.is_nan());
+            let slot = first_slot + place as u32;
+            if let Ok(found) = late.binary_search_by_key(&slot, |(slot, _)| *slot) {
+                if let Some(row) = late[found].1 {
+                    (run.values[place], run.counts[place], is_any) = (row.value, row.count, true);
+                }
+                continue;
+            }
             let Some(&value) = shown.values.get(place).filter(|value| is_stored && !value.is_nan()) else { continue };
-            if self.keeps_more && shown.counts.get(place) < stored.counts.get(place) {
+            let time = self.table.stage.time(slot);
+            let keeps_more = self.keeps_more || time < self.rows_alone_until;
+            let counts_more = || {
+                let counts = (stored.counts.get(place).copied(), shown.counts.get(place).copied());
+                // A row to which late points were added may count more than its slot has.
+                counts.0.map(|count| count.min(most)) > counts.1
+            };
+            if time < self.kept_from || keeps_more && counts_more() {
                 continue;
             }
             run.values[place] = value;
@@ -234,7 +343,8 @@ impl Touched<'_> {
             }
             is_any = true;
         }
-        let earlier = EarlierSlots::of(std::iter::once((self.table.stage, first_slot, shown)));
+        let earlier = [shown, stored].map(|cells| (self.table.stage, first_slot, cells));
+        let earlier = EarlierSlots::of(earlier[..if late.is_empty() { 1 } else { 2 }].iter().copied());
         self.seen.rows().write(&mut run, self.seen.policy(), &[&earlier]);
         is_any.then_some(run)
     }

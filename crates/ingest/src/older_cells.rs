@@ -9,12 +9,12 @@
 use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use metadata::PolicyHistory;
-use metric::{Policy, Slot, Table, Timestamp};
+use metric::{Aggregation, Policy, Slot, Table, Timestamp};
 use store::{Cells, Fetch, PointStore, StoreError};
 
 use crate::{
     coming_rows::ComingRows,
-    older_fill::{Source, Target, fill, fill_sources},
+    older_fill::{Source, Target, fill, fill_sources, latest_times},
     policy_table::{PolicyTable, Rollup},
     shared_rows::{SharedRows, has_table},
 };
@@ -41,6 +41,8 @@ pub(crate) struct OlderPolicies {
     points_since: Timestamp,
     /// See [`Target::is_of_one_step`].
     is_of_one_step: bool,
+    /// See [`Coverage::rows_alone_until`](downsample::Coverage::rows_alone_until).
+    rows_alone_until: Timestamp,
 }
 
 /// A policy that a metric had.
@@ -76,6 +78,7 @@ impl OlderPolicies {
     ) -> Option<OlderPolicies> {
         let table = table.of_rollup(rollup.method);
         let place = history.iter().rposition(|span| span.policy == id)?;
+        let rows_alone_until = table.rows_alone_until(history, now);
         let policy = |id: metadata::PolicyId| table.all.get(usize::from(id)).cloned();
         let mut older: Vec<(metadata::PolicyId, Older)> = Vec::new();
         for spans in history[..=place].windows(2).rev().filter(|spans| spans[0].policy != id) {
@@ -95,7 +98,18 @@ impl OlderPolicies {
         let older: Vec<Older> = older.into_iter().map(|(_, older)| older).collect();
         let rows = Arc::new(SharedRows::of(history, table));
         let policy = policy(id).filter(|_| !older.is_empty())?;
-        Some(OlderPolicies { policy, older, rows, rollup, is_apart: false, is_of_points, points_since, is_of_one_step })
+        let is_apart = false;
+        Some(OlderPolicies {
+            policy,
+            older,
+            rows,
+            rollup,
+            is_apart,
+            is_of_points,
+            points_since,
+            is_of_one_step,
+            rows_alone_until,
+        })
     }
 
     /// The policy whose slots are filled.
@@ -111,6 +125,11 @@ impl OlderPolicies {
     /// Whether the counts of all policies are of one first step, and can be compared.
     pub(crate) fn is_of_one_step(&self) -> bool {
         self.is_of_one_step
+    }
+
+    /// Before this time, points may be known as coarse rows alone.
+    pub(crate) fn rows_alone_until(&self) -> Timestamp {
+        self.rows_alone_until
     }
 
     /// The terms of rows in shared tables.
@@ -142,6 +161,7 @@ impl OlderPolicies {
             is_of_points: self.is_of_points,
             points_since: self.points_since,
             is_of_one_step: self.is_of_one_step,
+            rows_alone_until: self.rows_alone_until,
         })
     }
 
@@ -205,8 +225,8 @@ impl OlderPolicies {
         }
     }
 
-    /// Fills a part of a fetch from the answers for its sources.
-    fn fill(&self, fetch: &Fetch, part: &Part, cells: &mut Cells, reads: &[ToRead], answers: Vec<Cells>) {
+    /// What a part of a fetch shows: its own slots, filled from the answers for its sources.
+    fn filled(&self, fetch: &Fetch, part: &Part, own: Cells, reads: &[ToRead], answers: Vec<Cells>) -> Cells {
         let mut sources: Vec<Source<'_>> = reads
             .iter()
             .zip(answers)
@@ -219,27 +239,44 @@ impl OlderPolicies {
             })
             .collect();
         let (policy, table, first_slot, len) = (&*self.policy, fetch.table, part.slots.start, part.slots.len());
-        let place = (part.slots.start - fetch.first_slot) as usize;
         let (is_of_points, points_since, is_of_one_step) = (self.is_of_points, self.points_since, self.is_of_one_step);
         let target = Target { policy, table, first_slot, len, is_of_points, points_since, is_of_one_step };
         fill_sources(&mut sources, &target);
-        let mut of_part = Cells::default();
-        if let Some(values) = cells.values.get(place..) {
-            of_part.values.extend(values.iter().take(len));
-            of_part.counts.extend(cells.counts.get(place..).unwrap_or_default().iter().take(len));
+        let mut cells = own;
+        self.rows.read(table, first_slot, &mut cells, policy);
+        if table.aggregated && policy.aggregation == Aggregation::Last {
+            cells.latest_at.extend(latest_times(&target, &sources));
         }
         if self.is_apart {
             // What the latest shows, before all others.
             let latest = sources.iter().filter(|source| std::ptr::eq(source.policy, &*self.older[0].policy));
-            fill(&target, &mut of_part, latest, &sources, |_| false);
+            fill(&target, &mut cells, latest, &sources, |_| false);
         }
-        fill(&target, &mut of_part, sources.iter(), &sources, |other| self.is_left_out(other, table));
+        fill(&target, &mut cells, sources.iter(), &sources, |other| self.is_left_out(other, table));
+        cells
+    }
+}
+
+impl Part {
+    /// The part's own slots.
+    fn own(&self, of: &Fetch) -> Fetch {
+        Fetch { first_slot: self.slots.start, end_slot: self.slots.end, ..of.clone() }
+    }
+
+    /// Puts the cells of this part where they belong in the answer to the fetch.
+    fn put(&self, fetch: &Fetch, of_part: Cells, cells: &mut Cells) {
+        if self.slots == (fetch.first_slot..fetch.end_slot) {
+            *cells = of_part;
+            return;
+        }
         cells.is_damaged |= of_part.is_damaged;
         cells.is_unreadable |= of_part.is_unreadable;
         cells.is_away |= of_part.is_away;
-        for (of_part, methods) in &of_part.earlier_at {
-            methods.iter().for_each(|method| cells.note_earlier(place + *of_part as usize, method));
+        let place = (self.slots.start - fetch.first_slot) as usize;
+        for (at, methods) in &of_part.earlier_at {
+            methods.iter().for_each(|method| cells.note_earlier(place + *at as usize, method));
         }
+        cells.latest_at.extend(of_part.latest_at.iter().map(|&(at, time)| (place as u32 + at, time)));
         if of_part.values.is_empty() {
             return;
         }
@@ -247,62 +284,218 @@ impl OlderPolicies {
         let all = (fetch.end_slot - fetch.first_slot) as usize;
         cells.values.resize(all, f64::NAN);
         cells.values[place..].iter_mut().zip(&of_part.values).for_each(|(cell, &value)| *cell = value);
-        if table.aggregated {
+        if fetch.table.aggregated {
             cells.counts.resize(all, 0);
             cells.counts[place..].iter_mut().zip(&of_part.counts).for_each(|(cell, &count)| *cell = count);
         }
     }
 }
 
-/// Reads from the store, lays the rows that are on their way there over the answers, and fills absent slots from the older
-/// policies of each fetch, where there are any. The older slots are read in steps of a bounded size.
+/// Reads from the store, lays the rows that are on their way there over the answers, the latest last, and fills absent slots from the
+/// older policies of each fetch, where there are any: `older` may end before `fetches`. The older slots are read in steps of a bounded
+/// size, each with the slots that are filled from them.
 pub(crate) async fn fetch_filled(
     store: &dyn PointStore,
     fetches: Vec<Fetch>,
     older: &[Option<&OlderPolicies>],
-    coming: &ComingRows,
+    coming: &[&ComingRows],
 ) -> Result<Vec<Cells>, StoreError> {
-    if fetches.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut parts = Vec::new();
-    for (place, older) in older.iter().enumerate() {
-        parts.extend(older.map(|older| older.parts(place, &fetches[place])).unwrap_or_default());
-    }
-    let (mut parts, mut answers) = (parts.into_iter().peekable(), Vec::<Cells>::new());
-    loop {
-        let is_first = answers.is_empty();
-        if parts.peek().is_none() && !is_first {
-            return Ok(answers);
+    let mut answers = vec![Cells::default(); fetches.len()];
+    // Those without sources are read in the first step.
+    let (mut whole, mut parts) = (Vec::new(), Vec::new());
+    for (place, fetch) in fetches.iter().enumerate() {
+        let older = older.get(place).copied().flatten();
+        let of_fetch = older.map(|older| older.parts(place, fetch)).unwrap_or_default();
+        match of_fetch.is_empty() {
+            true => whole.push(Part { fetch: place, slots: fetch.first_slot..fetch.end_slot }),
+            false => parts.extend(of_fetch),
         }
+    }
+    whole.extend(parts);
+    let mut parts = whole.into_iter().peekable();
+    while parts.peek().is_some() {
         let (mut step, mut slots) = (Vec::new(), 0);
-        let mut asked = if is_first { fetches.clone() } else { Vec::new() };
-        while slots < STEP_SLOTS {
-            let Some(part) = parts.next() else { break };
-            let Some(older) = older[part.fetch] else { continue };
-            let fetch = &fetches[part.fetch];
-            let reads = older.to_read(fetch.table, &part.slots);
+        let (mut asked, mut rounds) = (Vec::new(), Vec::new());
+        while let Some(part) = parts.next_if(|_| slots < STEP_SLOTS) {
+            let (fetch, older) = (&fetches[part.fetch], older.get(part.fetch).copied().flatten());
+            let reads = older.map(|older| older.to_read(fetch.table, &part.slots)).unwrap_or_default();
             slots += reads.iter().map(|read| read.slots.len()).sum::<usize>();
-            asked.extend(reads.iter().map(|read| older.fetch(fetch, read)));
+            if older.is_none_or(|older| !older.is_apart) {
+                asked.push(part.own(fetch));
+            }
+            asked.extend(older.into_iter().flat_map(|older| reads.iter().map(|read| older.fetch(fetch, read))));
+            let of_part = &asked[rounds.len()..];
+            rounds.extend(of_part.iter().map(|fetch| round_of(fetch, of_part)));
             step.push((part, older, reads));
         }
-        let mut cells = store.fetch(asked.clone()).await?;
-        asked.iter().zip(&mut cells).for_each(|(fetch, cells)| coming.lay_over(fetch, cells));
-        if is_first {
-            let of_sources = cells.split_off(fetches.len());
-            answers = std::mem::replace(&mut cells, of_sources);
-            for ((fetch, older), cells) in fetches.iter().zip(older).zip(&mut answers) {
-                match older {
-                    Some(older) if older.is_apart => *cells = Cells::default(),
-                    Some(older) => older.rows.read(fetch.table, fetch.first_slot, cells, &older.policy),
-                    None => {}
-                }
-            }
+        let mut cells = fetch_coarser_first(store, &asked, &rounds).await?;
+        for coming in coming {
+            asked.iter().zip(&mut cells).for_each(|(fetch, cells)| coming.lay_over(fetch, cells));
         }
         let mut cells = cells.into_iter();
         for (part, older, reads) in step {
-            let of_part: Vec<Cells> = cells.by_ref().take(reads.len()).collect();
-            older.fill(&fetches[part.fetch], &part, &mut answers[part.fetch], &reads, of_part);
+            let fetch = &fetches[part.fetch];
+            let own = if older.is_none_or(|older| !older.is_apart) { cells.next() } else { None }.unwrap_or_default();
+            let of_part = match older {
+                Some(older) => {
+                    let sources = cells.by_ref().take(reads.len()).collect();
+                    older.filled(fetch, &part, own, &reads, sources)
+                }
+                None => own,
+            };
+            part.put(fetch, of_part, &mut answers[part.fetch]);
+        }
+    }
+    Ok(answers)
+}
+
+/// Reads fetches, each in its round. Points of a coarser step are read before all finer slots of their metric: a flush that
+/// replaces such a point by the fold of finer ones stores it among these first. So an answer has the point in one place at
+/// least, also where the statements of one call are read at different moments.
+async fn fetch_coarser_first(
+    store: &dyn PointStore,
+    fetches: &[Fetch],
+    rounds: &[usize],
+) -> Result<Vec<Cells>, StoreError> {
+    let last = rounds.iter().copied().max().unwrap_or(0);
+    if last == 0 {
+        return store.fetch(fetches.to_vec()).await;
+    }
+    let mut answers = vec![Cells::default(); fetches.len()];
+    for round in 0..=last {
+        let places = || (0..fetches.len()).filter(|&place| rounds[place] == round);
+        let cells = store.fetch(places().map(|place| fetches[place].clone()).collect()).await?;
+        places().zip(cells).for_each(|(place, cells)| answers[place] = cells);
+    }
+    Ok(answers)
+}
+
+/// The round of a fetch of a part: how many of its steps of points are coarser.
+fn round_of(fetch: &Fetch, of_part: &[Fetch]) -> usize {
+    let step = |fetch: &Fetch| fetch.table.stage.resolution();
+    let coarser = of_part.iter().filter(|of| !of.table.aggregated && step(fetch) < step(of));
+    coarser.map(step).collect::<HashSet<_>>().len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+    use metadata::Registry;
+    use metric::{Aggregation, MetricId};
+    use store::{DriverFuture, MemoryDriver, MetricRecord, PolicyChange, Run, Usage};
+
+    use super::*;
+    use crate::policy_table::Policies;
+
+    const METRIC: MetricId = MetricId(0);
+
+    /// Rows that a flush stores while they are read: a call reads its fetches one after the other, as Cassandra may.
+    struct Flushing {
+        memory: MemoryDriver,
+        /// Whether a call reads its fetches in the opposite order.
+        is_reversed: bool,
+        /// Fetches that are left until the next write.
+        left: AtomicUsize,
+        writes: [Run; 2],
+    }
+
+    impl PointStore for Flushing {
+        fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
+            self.memory.write(runs)
+        }
+
+        fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
+            Box::pin(async move {
+                let mut cells = vec![Cells::default(); fetches.len()];
+                let order: Vec<usize> = match self.is_reversed {
+                    true => (0..fetches.len()).rev().collect(),
+                    false => (0..fetches.len()).collect(),
+                };
+                for place in order {
+                    if self.left.fetch_sub(1, Relaxed) == 0 {
+                        for run in &self.writes {
+                            self.memory.write(vec![run.clone()]).await?;
+                        }
+                    }
+                    cells[place] = self.memory.fetch(vec![fetches[place].clone()]).await?.remove(0);
+                }
+                Ok(cells)
+            })
+        }
+
+        fn sync(&self) -> DriverFuture<'_, ()> {
+            self.memory.sync()
+        }
+
+        fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
+            self.memory.expire(now)
+        }
+
+        fn usage(&self) -> Usage {
+            self.memory.usage()
+        }
+    }
+
+    /// The policies with these retentions, a day each until `now`.
+    fn history(retentions: &[&str], now: Timestamp) -> (PolicyHistory, Arc<PolicyTable>) {
+        let registry = Arc::new(Registry::new());
+        let policy = |retention: &&str| Policy {
+            retention: retention.parse().unwrap(),
+            aggregation: Aggregation::Last,
+            ..Policy::default()
+        };
+        let since = (now - 86400 * retentions.len() as i64..).step_by(86400);
+        let changes = since.zip(retentions.iter().map(policy));
+        let policies = changes.map(|(since, policy)| PolicyChange { since, policy }).collect();
+        registry.restore(vec![MetricRecord { id: METRIC, name: "m".to_owned(), created_on: 0, policies }]);
+        let table = Policies::new(registry.clone(), true).table();
+        (registry.policies(METRIC).unwrap(), table)
+    }
+
+    fn run(policy: &Policy, time: Timestamp, value: f64) -> Run {
+        let table = policy.table(0);
+        Run {
+            metric: METRIC,
+            name: "m".to_owned(),
+            table,
+            first_slot: table.stage.slot(time).unwrap(),
+            values: vec![value],
+            counts: Vec::new(),
+            aggregation: policy.aggregation,
+        }
+    }
+
+    /// The metric had seconds, minutes, and has seconds that are kept for longer. A flush keeps the point of a minute among the
+    /// seconds, and stores the aggregate of the seconds in its place.
+    #[test]
+    fn a_query_never_takes_what_replaces_a_coarser_point_for_the_point() {
+        const POINT: f64 = 36.0;
+        let now = 1_800_000_000;
+        // More seconds than one step reads.
+        let (history, table) = history(&["345600*1s", "10080*60s", "432000*1s"], now);
+        let policy = |place: usize| table.all[usize::from(history[place].policy)].clone();
+        let rollup = Rollup { method: Aggregation::Last, is_first: true };
+        let older = OlderPolicies::of(&history, history.current(), rollup, &table, now).unwrap();
+        let first = now - 4 * 86400;
+        for minute in [first + 600, now - 2 * 86400, now - 86400 - 600] {
+            let (fine, coarse) = (|value| run(&policy(2), minute, value), |value| run(&policy(1), minute, value));
+            let (first_slot, end_slot) = (first as Slot, now as Slot);
+            let (name, table, aggregation) = ("m".to_owned(), policy(2).table(0), Aggregation::Last);
+            let fetch = Fetch { metric: METRIC, name, table, first_slot, end_slot, aggregation };
+            for (is_reversed, at) in
+                [false, true].into_iter().flat_map(|reversed| (0..12).map(move |at| (reversed, at)))
+            {
+                let writes = [fine(POINT), coarse(52.0)];
+                let store = Flushing { memory: MemoryDriver::default(), is_reversed, left: at.into(), writes };
+                let read = async {
+                    store.write(vec![coarse(POINT)]).await?;
+                    fetch_filled(&store, vec![fetch.clone()], &[Some(&older)], &[&ComingRows::default()]).await
+                };
+                let cells = tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(read).unwrap();
+                let value = cells[0].values[(minute - first) as usize];
+                assert_eq!(value, POINT, "written before fetch {at}, reversed: {is_reversed}");
+            }
         }
     }
 }

@@ -1,6 +1,9 @@
 //! Slots of one policy, filled from stored slots of others.
 
-use std::{collections::HashSet, ops::Range};
+use std::{
+    collections::{BTreeMap, HashSet},
+    ops::Range,
+};
 
 use metric::{Partial, Policy, Slot, Table, Timestamp};
 use store::Cells;
@@ -199,6 +202,22 @@ fn is_of_other_method(source: &Source<'_>, target: &Target<'_>) -> bool {
     // Means and sums have the same numbers, but for points that stand for a whole slot: their sum is not the mean of as many.
     let (source, of) = (source.policy, target.policy);
     source.aggregation != of.aggregation && (target.is_of_points || !has_same_terms(source, of))
+}
+
+/// When the last finer slot begins that a source has stored in a slot of the target, by place.
+pub(crate) fn latest_times(
+    target: &Target<'_>,
+    sources: &[Source<'_>],
+) -> impl Iterator<Item = (u32, Timestamp)> + use<> {
+    let mut latest: BTreeMap<u32, Timestamp> = BTreeMap::new();
+    for source in sources.iter().filter(|of| of.table.stage.resolution() < target.table.stage.resolution()) {
+        for (i, _) in source.stored.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+            let Some(place) = target.place(source, i) else { continue };
+            let (time, known) = (source.table.stage.time(source.first_slot + i as u32), latest.entry(place as u32));
+            known.and_modify(|known| *known = time.max(*known)).or_insert(time);
+        }
+    }
+    latest.into_iter()
 }
 
 /// The slots of the target that its method makes of all points that the sources have, by place, in the terms of its policy.

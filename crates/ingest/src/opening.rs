@@ -19,7 +19,10 @@ use crate::{
     back_pressure::{BackPressure, Held},
     call_health::{CallHealth, Outage},
     deletion::{Deletion, DeletionCounters},
-    flush::{Aside, CycleParts, FlushCycle, LateFiles, ReadBack, ReadBackParts, ReadFrom, RowWriter, RowWriterParts},
+    flush::{
+        Aside, CycleParts, FlushCycle, LateFiles, ReadBack, ReadBackParts, ReadFrom, RecheckFile, RowWriter,
+        RowWriterParts,
+    },
     ingest::Ingest,
     memtable::Memtable,
     options::{IngestError, IngestOptions},
@@ -297,6 +300,7 @@ impl Owners {
             time: time.clone(),
             late_files: LateFiles::new(options.host.clone(), time.clone(), options.journal_dir.clone(), damage.clone()),
             aside: Aside::new(options.host.clone(), time.clone(), &options.journal_dir, options.damage.clone()),
+            recheck_file: RecheckFile::new(options.host.disk.clone(), options.data_dir.as_deref()),
             // Others have stored it within one interval, and this process has then flushed once more within another.
             behind_for: options.flush_after.saturating_mul(2),
             opened: clock.instant(),

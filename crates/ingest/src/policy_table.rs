@@ -148,6 +148,19 @@ impl PolicyTable {
         }
         if is_of_many { now.saturating_sub(shortest) } else { Timestamp::MAX }
     }
+
+    /// Before which time points may be known as coarse rows of an earlier policy alone, at `now`: they have expired from its first
+    /// stage, or were too old for it. `Timestamp::MIN` for a metric of one policy.
+    pub(crate) fn rows_alone_until(&self, history: &PolicyHistory, now: Timestamp) -> Timestamp {
+        if history.may_lack_policies() {
+            return now;
+        }
+        if history.len() == 1 {
+            return Timestamp::MIN;
+        }
+        let bounds = history.iter().filter_map(|span| self.bounds.get(usize::from(span.policy)));
+        bounds.map(|bounds| now.saturating_sub(i64::from(bounds.finest))).max().unwrap_or(Timestamp::MIN)
+    }
 }
 
 /// The current table; replaced as a whole when a policy is added, so that readers keep theirs for a batch.

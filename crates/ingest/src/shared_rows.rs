@@ -139,7 +139,24 @@ impl SharedRows {
             let made_by = made_by(all, times.clone(), of, earlier);
             let is_of_terms =
                 made_by.iter().all(|method| is_same_method(method, to.policy.aggregation, self.has_lists));
-            if value.is_nan() || has_same_terms(of, &to.policy) && is_of_terms {
+            if value.is_nan() {
+                continue;
+            }
+            let most = expected(of, run.table.stage);
+            if most < *count && *count != SATURATED_COUNT && !to.later_steps.is_empty() {
+                // Late points were added to a full row. A larger count would be one of another first step.
+                (*value, *count) = (
+                    value_showing(
+                        of.aggregation.finish(Partial { value: *value, count: *count }, most, 0.0),
+                        most,
+                        most,
+                        of.aggregation,
+                    ),
+                    most,
+                );
+                is_any = true;
+            }
+            if has_same_terms(of, &to.policy) && is_of_terms {
                 continue;
             }
             let stored = to.stored(Partial { value: *value, count: *count }, of, run.table.stage);

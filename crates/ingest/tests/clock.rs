@@ -271,9 +271,9 @@ fn points_between_changes_of_rules_keep_their_policy_while_the_clock_goes_back()
     });
 }
 
-/// A policy without a step of ten seconds cannot know what ten seconds had that it keeps only in part.
+/// Five points of a slot are known as the slot of an older step alone. A late point goes on counting with them.
 #[test]
-fn a_late_point_leaves_slots_of_an_older_step_whose_points_have_expired() {
+fn a_late_point_counts_in_slots_of_an_older_step_whose_points_have_expired_in_part() {
     const TENS: &str = "1s:1h,10s:6h,60s:2d";
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let clock = Arc::new(ManualClock::at(TODAY));
@@ -294,7 +294,11 @@ fn a_late_point_leaves_slots_of_an_older_step_whose_points_have_expired() {
         node.ingest.flush().await.unwrap();
         node.ingest.set_rules(rules(TENS)).await;
         let read = |slot: i64| node.read(TODAY - 60 + slot, now, 5 * 3600);
-        assert_eq!(read(0).await, (10, 10.0), "all ten, without the late one");
+        assert_eq!(
+            read(0).await,
+            (10, 12.0),
+            "the five that have expired, and the five with the late one in place of its second"
+        );
         assert_eq!((read(10).await, read(20).await), ((10, 10.0), (10, 12.0)));
     });
 }

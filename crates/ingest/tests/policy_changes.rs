@@ -16,8 +16,8 @@ use std::{
 use carbon::{RuleFiles, Rules, Sink as _};
 use host::{Call, Clock as _, FailingDisk, Host, ManualClock, SystemDisk};
 use ingest::{Ingest, IngestOptions, Protocol};
-use metric::{Aggregation, Timestamp, Window};
-use store::{MemoryDriver, NameStore as _, PointStore as _, SeriesRequest};
+use metric::{Aggregation, Partial, Timestamp, Window};
+use store::{FetchedSeries, MemoryDriver, NameStore as _, PointStore as _, SeriesRequest};
 use support::{now, options, registry_of, runtime};
 
 fn rules(retentions: &str, method: Aggregation) -> Rules {
@@ -354,14 +354,18 @@ impl Hours {
 
     /// The values of the stage that answers for this age, each with the seconds from [`HOUR`] to its slot.
     async fn shown(&self, ingest: &Ingest, age: i64) -> Vec<(Timestamp, f64)> {
+        let series = self.fetch(ingest, age).await;
+        let times = (series.start..).step_by(series.step as usize).map(|time| time - HOUR);
+        times.zip(series.values).filter(|(_, value)| !value.is_nan()).collect()
+    }
+
+    async fn fetch(&self, ingest: &Ingest, age: i64) -> FetchedSeries {
         let registry = ingest.registry();
         let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
         let now = self.clock.now();
         let window = Window::between(now - age, now);
         let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
-        let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
-        let times = (series.start..).step_by(series.step as usize).map(|time| time - HOUR);
-        times.zip(series.values).filter(|(_, value)| !value.is_nan()).collect()
+        ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap()
     }
 }
 
@@ -413,6 +417,11 @@ fn a_coarser_slot_of_an_earlier_policy_is_shown_by_the_factor_in_force_where_not
             hours.driver.expire(HOUR + 1000).await.unwrap();
             hours.clock.advance(Duration::from_secs(900));
             assert_eq!(hours.shown(&ingest, 3600).await, shown, "{factor}");
+            // A stage of the policy that made the slots, not of the one in force.
+            let coarser = hours.fetch(&ingest, 3600).await.coarser;
+            let coarser: Vec<_> = coarser.iter().map(|of| (of.retention.to_string(), of.stage, of.method)).collect();
+            let made = ("180*1s:360*60s".to_owned(), 1, Aggregation::Max);
+            assert_eq!(coarser, if shown.is_empty() { vec![] } else { vec![made] }, "{factor}");
         });
     }
 }
@@ -482,8 +491,14 @@ fn coarse_slots_from_before_a_finer_first_step_have_all_of_their_points() {
     }
 }
 
+/// The aggregate of these slots and a point after them, in the order of time; `expected` is how many points fit.
+fn aggregate_with(slots: &[Partial], point: f64, method: Aggregation, expected: u32) -> f64 {
+    let all = slots.iter().chain([&Partial::point(point)]).fold(Partial::NONE, |all, &slot| method.merge(all, slot));
+    method.finish(all, expected, 0.0)
+}
+
 #[test]
-fn a_late_point_takes_none_away_that_an_earlier_policy_has_in_coarser_slots_alone() {
+fn a_late_point_counts_with_those_that_an_earlier_policy_has_in_coarser_slots_alone() {
     let (before, after, day) = ("10s:6h,60s:7d", "10s:1d,120s:30d", 86_400);
     let points: Vec<(Timestamp, f64)> =
         [(0, 153.0), (20, 7.5), (90, 200.0), (100, -3.0)].map(|(i, v)| (HOUR + i, v)).into();
@@ -491,6 +506,11 @@ fn a_late_point_takes_none_away_that_an_earlier_policy_has_in_coarser_slots_alon
         // Points for whole minutes, and minutes whose points have expired.
         for is_late in [true, false] {
             let what = format!("{method}, late: {is_late}");
+            let minute = |values: [f64; 2]| match is_late {
+                true => method.whole(values[1], 6),
+                false => method.merge(Partial::point(values[0]), Partial::point(values[1])),
+            };
+            let of_minutes = [minute([153.0, 7.5]), minute([200.0, -3.0])];
             runtime(1).block_on(async {
                 let hours = Hours::begin(HOUR + if is_late { 7 * 3600 } else { 120 });
                 let ingest = hours.open(rules(before, method)).await;
@@ -503,18 +523,21 @@ fn a_late_point_takes_none_away_that_an_earlier_policy_has_in_coarser_slots_alon
                 let minutes = hours.shown(&ingest, day / 2).await;
                 hours.clock.advance(Duration::from_secs(5));
                 ingest.set_rules(rules(after, method)).await;
-                let wanted = hours.shown(&ingest, 2 * day).await;
-                assert_eq!((minutes.len(), wanted.len()), (2, 1), "{what}");
+                assert_eq!((minutes.len(), hours.shown(&ingest, 2 * day).await.len()), (2, 1), "{what}");
                 // At another time, in a minute that counts more.
                 send(&ingest, &[(HOUR + 70, -20.0)]).await;
+                let wanted = [(0, aggregate_with(&of_minutes, -20.0, method, 12))];
                 assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, in memory");
                 ingest.flush().await.unwrap();
                 assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, stored");
                 assert_eq!(hours.shown(&ingest, day / 2).await, [minutes[0], (70, -20.0)], "{what}, the point");
                 drop(ingest);
+                // Points of the journal come again.
                 let ingest = hours.open(rules(after, method)).await;
                 assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, after a restart");
-                // All of the minute: it counts as many, and is newer.
+                ingest.flush().await.unwrap();
+                assert_eq!(hours.shown(&ingest, 2 * day).await, wanted, "{what}, stored after a restart");
+                // All of the minute: no other point can be in it.
                 let minute: Vec<(Timestamp, f64)> = (6..12).map(|i| (HOUR + i * 10, i as f64)).collect();
                 send(&ingest, &minute).await;
                 ingest.flush().await.unwrap();
@@ -522,6 +545,78 @@ fn a_late_point_takes_none_away_that_an_earlier_policy_has_in_coarser_slots_alon
                 ingest.set_rules(rules(before, method)).await;
                 let made = aggregate(&[6.0, 7.0, 8.0, 9.0, 10.0, 11.0], method, 6);
                 assert_eq!(hours.shown(&ingest, day / 2).await, [minutes[0], (60, made)], "{what}, back");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_late_point_counts_with_one_that_has_expired_whichever_first_step_came_in_force() {
+    let (before, day) = ("10s:6h,60s:7d", 86_400);
+    // Of equal counts the late one took the place of the other.
+    for (after, step) in
+        [("10s:1d,120s:30d", 10), ("10s:1d,60s:7d", 10), ("5s:1d,120s:30d", 5), ("20s:1d,120s:30d", 20)]
+    {
+        for (method, wanted) in [
+            (Aggregation::Sum, 180.0),
+            (Aggregation::Max, 200.0),
+            (Aggregation::Min, -20.0),
+            (Aggregation::Last, -20.0),
+            (Aggregation::AbsMax, 200.0),
+            (Aggregation::AbsMin, -20.0),
+        ] {
+            runtime(1).block_on(async {
+                let what = format!("{after}, {method}");
+                let hours = Hours::begin(HOUR + 120);
+                let ingest = hours.open(rules(before, method)).await;
+                send(&ingest, &[(HOUR + 60, 200.0)]).await;
+                ingest.flush().await.unwrap();
+                hours.clock.advance(Duration::from_secs(7 * 3600));
+                hours.driver.expire(hours.clock.now()).await.unwrap();
+                ingest.set_rules(rules(after, method)).await;
+                send(&ingest, &[(HOUR + 80, -20.0)]).await;
+                let minute = if after.contains("60s") { 60 } else { 0 };
+                for then in ["in memory", "stored"] {
+                    assert_eq!(hours.shown(&ingest, 2 * day).await, [(minute, wanted)], "{what}, {then}");
+                    ingest.flush().await.unwrap();
+                }
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(before, method)).await;
+                assert_eq!(hours.shown(&ingest, day / 2).await, [(60, wanted)], "{what}, back; steps of {step} s");
+            });
+        }
+    }
+}
+
+/// A policy in between kept the seconds in slots of ten seconds too: a slot of thirty was made of those, without the minute's point.
+#[test]
+fn a_point_of_a_coarser_step_counts_in_all_coarse_slots_that_are_made_of_finer_ones() {
+    let first = "1s:2h,10s:6h,60s:1d";
+    for method in [Aggregation::Sum, Aggregation::Max, Aggregation::Min, Aggregation::Last] {
+        for is_flushed in [false, true] {
+            runtime(1).block_on(async {
+                let what = format!("{method}, {is_flushed}");
+                let hours = Hours::begin(HOUR + 1800);
+                let ingest = hours.open(rules(first, method)).await;
+                send(&ingest, &[(HOUR + 26, 47.5), (HOUR + 28, 33.5)]).await;
+                ingest.flush().await.unwrap();
+                for retentions in ["60s:1d", "1s:3h,30s:6h,300s:1d"] {
+                    hours.clock.advance(Duration::from_secs(5));
+                    ingest.set_rules(rules(retentions, method)).await;
+                    if retentions == "60s:1d" {
+                        send(&ingest, &[(HOUR + 17, 90.5)]).await;
+                    }
+                    if is_flushed {
+                        ingest.flush().await.unwrap();
+                    }
+                }
+                let all = [90.5, 47.5, 33.5];
+                let wanted = [(0, aggregate(&all, method, 30))];
+                assert_eq!(hours.shown(&ingest, 4 * 3600).await, wanted, "{what}, of thirty seconds");
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(first, method)).await;
+                let wanted = [(0, 90.5), (20, aggregate(&all[1..], method, 10))];
+                assert_eq!(hours.shown(&ingest, 3 * 3600).await, wanted, "{what}, of ten seconds");
             });
         }
     }

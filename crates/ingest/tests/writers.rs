@@ -6,7 +6,6 @@ mod support;
 
 use std::{
     collections::{BTreeMap, HashMap},
-    future::ready,
     path::Path,
     sync::{
         Arc, Mutex,
@@ -18,15 +17,14 @@ use std::{
 use carbon::Sink as _;
 use host::{Random, SeededRandom};
 use ingest::{AskedHeads, HeadRequest, HeadSource, Ingest, PeerHeads, Protocol};
-use metric::{Aggregation, MetricId, Partial, Slot, Table, Timestamp, Window};
-use store::{
-    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, OtherWriters, PointStore, Run,
-    SeriesRequest, SharedPoints, Store, StoreError, Usage,
+use metric::{Aggregation, Partial, Timestamp, Window};
+use store::{SeriesRequest, Store};
+use support::{
+    now, options, registry_of, rules_by_method, rules_of, runtime,
+    shared_tables::{Tables, WRITERS, Writer, adds},
 };
-use support::{now, options, registry_of, rules_by_method, runtime};
 use tokio::runtime::Runtime;
 
-const WRITERS: usize = 2;
 const STAGES: [(u32, i64); 3] = [(1, 3500), (10, 5 * 3600), (60, 40 * 3600)];
 const METHODS: [(&str, Aggregation); 8] = [
     ("sum", Aggregation::Sum),
@@ -38,163 +36,6 @@ const METHODS: [(&str, Aggregation); 8] = [
     ("absmin", Aggregation::AbsMin),
     ("last", Aggregation::Last),
 ];
-
-fn adds(method: Aggregation) -> bool {
-    matches!(method, Aggregation::Sum | Aggregation::Average | Aggregation::AvgZero)
-}
-
-/// The tables: stage-0 slots of everybody, and of each coarse slot a row of each writer.
-#[derive(Default)]
-struct Tables {
-    points: BTreeMap<(String, Table, Slot), f64>,
-    rows: BTreeMap<(String, Table, Slot), [Option<Partial>; WRITERS]>,
-    /// Slots that were read, and slots whose part was asked for.
-    fetched: usize,
-    asked: usize,
-}
-
-fn combined(method: Aggregation, rows: impl Iterator<Item = Partial>) -> Partial {
-    let add = |a: Partial, b: Partial| match adds(method) {
-        // A row may correct the sum of the others without counting anything.
-        true => Partial { value: a.value + b.value, count: a.count + b.count },
-        false => method.merge(a, b),
-    };
-    rows.reduce(add).unwrap_or(Partial::NONE)
-}
-
-/// The tables as one writer has them.
-struct Writer {
-    tables: Arc<Mutex<Tables>>,
-    place: usize,
-    names: MemoryDriver,
-}
-
-fn slots(run: &Run) -> impl Iterator<Item = (usize, (String, Table, Slot))> + '_ {
-    (0..run.values.len()).map(|i| (i, (run.name.clone(), run.table, run.first_slot + i as u32)))
-}
-
-impl PointStore for Writer {
-    fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        let mut tables = self.tables.lock().unwrap();
-        for run in &runs {
-            for (i, key) in slots(run).filter(|(i, _)| !run.values[*i].is_nan()) {
-                if run.table.aggregated {
-                    let row = Partial { value: run.values[i], count: run.counts[i] };
-                    tables.rows.entry(key).or_default()[self.place] = Some(row);
-                } else {
-                    tables.points.insert(key, run.values[i]);
-                }
-            }
-        }
-        Box::pin(ready(Ok(())))
-    }
-
-    fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
-        let mut tables = self.tables.lock().unwrap();
-        tables.fetched += fetches.iter().map(|fetch| (fetch.end_slot - fetch.first_slot) as usize).sum::<usize>();
-        let cells = fetches.into_iter().map(|fetch| {
-            let mut cells = Cells::default();
-            for slot in fetch.first_slot..fetch.end_slot {
-                let key = (fetch.name.clone(), fetch.table, slot);
-                if fetch.table.aggregated {
-                    let rows = tables.rows.get(&key).into_iter().flatten().flatten().copied();
-                    let partial = combined(fetch.aggregation, rows);
-                    cells.values.push(partial.value);
-                    cells.counts.push(partial.count);
-                } else {
-                    cells.values.push(tables.points.get(&key).copied().unwrap_or(f64::NAN));
-                }
-            }
-            if cells.values.iter().all(|value| value.is_nan()) { Cells::default() } else { cells }
-        });
-        let cells = cells.collect();
-        Box::pin(ready(Ok(cells)))
-    }
-
-    fn sync(&self) -> DriverFuture<'_, ()> {
-        Box::pin(ready(Ok(())))
-    }
-
-    fn expire(&self, _now: Timestamp) -> DriverFuture<'_, ()> {
-        Box::pin(ready(Ok(())))
-    }
-
-    fn usage(&self) -> Usage {
-        Usage::default()
-    }
-}
-
-impl NameStore for Writer {
-    fn identity(&self) -> Identity {
-        self.names.identity()
-    }
-
-    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
-        self.names.begin(first_id)
-    }
-
-    fn put_opening(&self) -> Result<(), StoreError> {
-        self.names.put_opening()
-    }
-
-    fn next_id(&self) -> MetricId {
-        self.names.next_id()
-    }
-
-    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
-        self.names.delete_metrics(ids)
-    }
-
-    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        self.names.put_metrics(records)
-    }
-
-    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
-        self.names.scan_metrics(each)
-    }
-
-    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
-        Box::pin(ready(Ok(())))
-    }
-}
-
-impl SharedPoints for Writer {
-    fn other_writers(&self) -> OtherWriters {
-        OtherWriters { are_there: true, have_same_points: false }
-    }
-
-    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        let mut tables = self.tables.lock().unwrap();
-        for run in &mut totals {
-            let keys: Vec<_> = slots(run).filter(|(i, _)| !run.values[*i].is_nan()).collect();
-            for (i, key) in keys {
-                tables.asked += 1;
-                let (place, method) = (self.place, run.aggregation);
-                let rows = tables.rows.entry(key).or_default();
-                let others = || (0..WRITERS).filter(|&other| other != place);
-                let theirs = combined(method, others().filter_map(|other| rows[other]));
-                let left = run.counts[i].saturating_sub(theirs.count);
-                let whole = run.values[i];
-                if theirs.count > run.counts[i] {
-                    others().for_each(|other| rows[other] = None);
-                } else if adds(method) {
-                    let theirs = if theirs.value.is_nan() { 0.0 } else { theirs.value };
-                    (run.values[i], run.counts[i]) = (whole - theirs, left);
-                } else {
-                    for other in others() {
-                        if let Some(row) = &mut rows[other]
-                            && method.merge(Partial::point(whole), Partial::point(row.value)).value != whole
-                        {
-                            row.value = whole;
-                        }
-                    }
-                    (run.values[i], run.counts[i]) = (if left > 0 { whole } else { f64::NAN }, left);
-                }
-            }
-        }
-        Box::pin(ready(Ok(totals)))
-    }
-}
 
 async fn open(dir: &Path, driver: Arc<Writer>) -> Arc<Ingest> {
     let registry = registry_of(&*driver).await;
@@ -259,7 +100,7 @@ type Points = BTreeMap<String, BTreeMap<Timestamp, f64>>;
 impl Node {
     fn begin(place: usize, tables: &Arc<Mutex<Tables>>) -> Node {
         let dir = tempfile::tempdir().unwrap();
-        let driver = Arc::new(Writer { tables: tables.clone(), place, names: MemoryDriver::new() });
+        let driver = Writer::new(tables, place);
         let runtime = runtime(1);
         let ingest = runtime.block_on(open(dir.path(), driver.clone()));
         Node { dir, driver, runtime, ingest, open: None, held: Points::new(), until: HashMap::new() }
@@ -487,4 +328,63 @@ fn a_writer_that_continues_reads_nothing_and_adds_its_partials() {
     nodes[1].flush(&mut stored);
     assert_eq!(tables.lock().unwrap().fetched, fetched);
     nodes.iter().for_each(|node| node.check(&stored, &[], "after the crash"));
+}
+
+/// The value of the slot of `step` seconds around `time`, in the stage that answers for this age.
+fn shown(node: &Node, name: &str, age: i64, step: u32, time: Timestamp) -> f64 {
+    let registry = node.ingest.registry();
+    let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).unwrap();
+    let window = Window::between(now() - age, now());
+    let request = SeriesRequest { metric, window, now: now(), max_points: 1 << 20, rollup: None };
+    let series = node.runtime.block_on(node.ingest.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+    assert_eq!(series.step, step);
+    series.values[((time - series.start) / i64::from(step)) as usize]
+}
+
+#[test]
+fn a_late_point_after_longer_retentions_counts_with_those_of_coarser_slots() {
+    let base = (now() - 7 * 3600) / 600 * 600;
+    let minutes = [(base, 153.0), (base + 90, 200.0)];
+    for (after, step, age) in
+        [("10s:1d,120s:30d", 120, 2 * 86_400), ("10s:1d,60s:7d", 60, 2 * 86_400), ("5s:1d,120s:30d", 120, 2 * 86_400)]
+    {
+        let tables = Arc::new(Mutex::new(Tables::default()));
+        let mut node = Node::begin(0, &tables);
+        node.runtime.block_on(node.ingest.set_rules(rules_of("10s:6h,60s:7d", &METHODS, 0.0)));
+        let send = |node: &mut Node, points: &[(Timestamp, f64)]| {
+            let of = |(method, _): (&str, Aggregation)| {
+                points.iter().map(|&(time, value)| (format!("{method}.m"), time, value)).collect::<Vec<_>>()
+            };
+            node.send(&METHODS.into_iter().flat_map(of).collect::<Vec<_>>());
+        };
+        send(&mut node, &minutes);
+        node.flush(&mut Points::new());
+        node.runtime.block_on(node.ingest.set_rules(rules_of(after, &METHODS, 0.0)));
+        let slot = base + 60 / i64::from(step) * 60;
+        let mut late = -20.0_f64;
+        for what in ["in memory", "stored", "sent again", "stored again", "another value", "stored"] {
+            match what {
+                "in memory" | "sent again" => send(&mut node, &[(base + 70, late)]),
+                "another value" => {
+                    late = -30.0;
+                    send(&mut node, &[(base + 70, late)]);
+                }
+                _ => node.flush(&mut Points::new()),
+            }
+            for (name, method) in
+                METHODS.into_iter().filter(|(_, method)| step == 60 || !after.starts_with('5') || !adds(*method))
+            {
+                let of_minutes = minutes.iter().filter(|(time, _)| slot <= *time);
+                let all = of_minutes.map(|(_, value)| method.whole(*value, 6)).chain([Partial::point(match method {
+                    // An extreme that is overwritten may stay: what else the row has is not known.
+                    Aggregation::AbsMin => -20.0,
+                    _ => late,
+                })]);
+                let all = all.fold(Partial::NONE, |all, one| method.merge(all, one));
+                let is = shown(&node, &format!("{name}.m"), age, step, base + 60);
+                let want = method.finish(all, step / 10, 0.0);
+                assert!((is - want).abs() < 1e-9, "{after}, {name}, {what}: {is}, expected {want}");
+            }
+        }
+    }
 }

@@ -316,6 +316,8 @@ impl Metric {
             return possible;
         }
         if let Some(certain) = certain {
+            let Some(with_late) = self.with_late(stage, slot, certain, &possible) else { return Vec::new() };
+            possible.extend(with_late);
             let has_finer_since =
                 self.has_finer_since(stage, slot, certain) || self.may_have_kept_finer(stage, slot, certain);
             if !has_finer_since && !self.may_be_full(stage, slot) {
@@ -375,6 +377,46 @@ impl Metric {
         self.has_jumped && finer.flat_map(|(_, entries)| entries).any(|entry| rank < entry.rank)
     }
 
+    /// What a point for a whole coarse slot may show with finer ones that came after it: under a later policy, whose first stage is
+    /// longer, they are added to it. Each may be there or not: a death between the two leaves either. `None` where that is too much.
+    fn with_late(&self, stage: usize, slot: Timestamp, certain: u64, whole: &Possible) -> Option<Possible> {
+        let (stages, method) = (self.policy.retention.stages(), self.method());
+        let end = slot + i64::from(stages[stage].resolution());
+        let finer = self.written[..stage]
+            .iter()
+            .enumerate()
+            .flat_map(|(index, slots)| slots.range(slot..end).map(move |(time, entries)| (*time, index, entries)));
+        let mut late: Vec<_> = finer.filter(|(.., entries)| entries.iter().any(|entry| certain < entry.rank)).collect();
+        if !self.has_changed || late.is_empty() {
+            return Some(Vec::new());
+        }
+        late.sort_by_key(|(time, ..)| *time);
+        let is_sum = matches!(method, Aggregation::Average | Aggregation::Sum | Aggregation::AvgZero);
+        let mut possible = whole.clone();
+        for (_, index, entries) in late {
+            let of = |entry: &Entry| match index {
+                0 => Partial::point(entry.value),
+                _ => method.whole(entry.value, self.expected(index)),
+            };
+            let mut with = Vec::new();
+            for entry in entries.iter().filter(|entry| certain < entry.rank) {
+                let added = |all: &Option<Partial>| all.map(|all| method.merge(all, of(entry)));
+                with.extend(possible.iter().map(added));
+                // It takes the place of one that is there.
+                let before = entries.iter().filter(|before| is_sum && before.rank < entry.rank);
+                with.extend(before.flat_map(|before| {
+                    let change = of(entry).value - of(before).value;
+                    possible.iter().map(move |all| all.map(|all| Partial { value: all.value + change, ..all }))
+                }));
+            }
+            possible.extend(with);
+            if MOST_COMBINATIONS < possible.len() {
+                return None;
+            }
+        }
+        Some(possible)
+    }
+
     /// The values that a coarse slot may have, made of the finer slots under it.
     fn made(&self, stage: usize, slot: Timestamp, floor: Floor) -> Possible {
         let stages = self.policy.retention.stages();
@@ -422,6 +464,7 @@ impl Metric {
         let method = self.method();
         let (whole, x_files_factor) = (self.expected(stage), self.policy.x_files_factor);
         self.missed.remove(&(stage, slot));
+        let may_have_late = self.may_have_late(stage, slot);
         let Some(entries) = self.written[stage].get_mut(&slot) else { return };
         let shown = |entry: &Entry| match stage {
             0 => entry.value,
@@ -440,8 +483,19 @@ impl Metric {
                 entries.retain(|other| other.rank < entry.rank || is_other(other));
                 entries.push(Entry { floor: entry.floor.max(floor), rank: entry.rank | 1, ..entry });
             }
+            // With finer points that came late: which of them are there is not settled by one value.
+            None if may_have_late => {}
             None => _ = self.written[stage].remove(&slot),
         }
+    }
+
+    /// Whether finer points may have come after one for the whole of a coarse slot, and are added to it.
+    fn may_have_late(&self, stage: usize, slot: Timestamp) -> bool {
+        let end = slot + i64::from(self.policy.retention.stages()[stage].resolution());
+        let first = self.written[stage].get(&slot).and_then(|entries| entries.iter().map(|entry| entry.rank).min());
+        let finer = self.written[..stage].iter().flat_map(|slots| slots.range(slot..end));
+        let mut finer = finer.flat_map(|(_, entries)| entries);
+        self.has_changed && first.is_some_and(|first| finer.any(|entry| first < entry.rank))
     }
 }
 

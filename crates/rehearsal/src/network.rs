@@ -61,6 +61,13 @@ pub(crate) struct Alive {
     pub(crate) heads: Heads,
 }
 
+impl Alive {
+    /// The time of its calendar.
+    pub(crate) fn shown(&self) -> Duration {
+        self.life.within(|_| self.life.clock.since_epoch())
+    }
+}
+
 /// A place of a node.
 struct Place {
     alive: Option<Arc<Alive>>,
@@ -217,6 +224,12 @@ impl Network {
         let mut state = self.state();
         let id = id_of(state.places[place].number);
         state.nodes.remove(&id);
+    }
+
+    /// Whether the row of a node is there.
+    pub(crate) fn has_row(&self, place: usize) -> bool {
+        let state = self.state();
+        state.nodes.contains_key(&id_of(state.places[place].number))
     }
 
     /// Does a piece of work before the statement of this place that comes so many statements later.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cluster::Peers;
-use host::{Clock as _, SeededRandom, SimulatedDisk};
+use host::{SeededRandom, SimulatedDisk};
 
 use crate::{
     Machine, StoreKind, Work,
@@ -27,6 +27,9 @@ const REMEMBERED: Duration = Duration::from_secs(40);
 
 /// A node hears of others that it did not know at once, and that do not ask it, after so long.
 const MET: Duration = Duration::from_secs(12);
+
+/// So far all nodes go on together: a node that goes on alone hears no heartbeat of the others meanwhile.
+const ROUND: Duration = Duration::from_secs(4);
 
 /// Seconds after which nodes that are gone are named no longer.
 const FORGOTTEN_AFTER: u64 = 80;
@@ -121,7 +124,7 @@ struct Nodes {
     unmet_until: Vec<Vec<Duration>>,
     /// Whether two nodes may have stored points of a metric at the same moment: coarse slots are right later.
     is_unsettled: bool,
-    /// Whether a process ended that was to derive such slots again.
+    /// Whether a folder is gone that said which such slots were to be derived again.
     has_forgotten: bool,
     work: Work,
 }
@@ -179,7 +182,7 @@ impl Nodes {
                 Ok(())
             }
             NodeStep::Pass(seconds) => {
-                (0..*seconds).for_each(|_| self.pass(Duration::from_secs(1)));
+                self.pass(Duration::from_secs(*seconds));
                 Ok(())
             }
             NodeStep::Check(place) => self.check(*place),
@@ -191,32 +194,46 @@ impl Nodes {
         if self.network.tables_way(place) != TablesWay::UP && self.network.alive(place).is_some() {
             self.unseen_until[place] = self.now + MET;
         }
+        if self.network.has_row(place) {
+            let of_place = self.unmet_until.iter_mut().map(|unmet| &mut unmet[place]);
+            of_place.filter(|until| **until == Duration::MAX).for_each(|until| *until = self.now + MET);
+        }
     }
 
     /// All nodes go on for a while.
     fn pass(&mut self, time: Duration) {
-        self.now += time;
-        for place in 0..self.machines.len() {
-            self.trouble(place);
-            if self.network.alive(place).is_some() {
-                self.catch_up(place);
-            }
-        }
-        self.network.set_now(self.now);
+        self.go_on_until(self.now + time);
     }
 
-    /// The node's clock goes on to the time, and the time to the node's.
+    /// All nodes go on, in rounds, up to the right time. Those that are there already stand still.
+    fn go_on_until(&mut self, until: Duration) {
+        while self.now < until {
+            self.now = until.min(self.now + ROUND);
+            self.network.set_now(self.now);
+            for place in 0..self.machines.len() {
+                self.trouble(place);
+                let Some(alive) = self.network.alive(place) else { continue };
+                if let Some(left) = self.calendar(place).checked_sub(alive.shown()).filter(|left| !left.is_zero()) {
+                    alive.life.run("time", async { tokio::time::sleep(left).await });
+                }
+            }
+        }
+    }
+
+    /// The time goes on to that of a node which did something, and so do the others.
     fn catch_up(&mut self, place: usize) {
-        let Some(alive) = self.network.alive(place) else { return };
-        let wanted = self.calendar(place);
-        let shown = || alive.life.within(|_| alive.life.clock.since_epoch());
-        if let Some(left) = wanted.checked_sub(shown()).filter(|left| !left.is_zero()) {
-            alive.life.run("time", async { tokio::time::sleep(left).await });
+        let Some(ahead) = self.network.alive(place).and_then(|alive| alive.shown().checked_sub(self.calendar(place)))
+        else {
+            return;
+        };
+        self.go_on_until(self.now + ahead);
+        if REMEMBERED < ahead {
+            // It heard nothing of the others meanwhile, nor they of it.
+            for other in 0..self.machines.len() {
+                self.unmet_until[place][other] = self.now + MET;
+                self.unmet_until[other][place] = self.now + MET;
+            }
         }
-        if let Some(more) = shown().checked_sub(wanted) {
-            self.now += more;
-        }
-        self.network.set_now(self.now);
     }
 
     fn calendar(&self, place: usize) -> Duration {
@@ -257,8 +274,12 @@ impl Nodes {
             if !has_met {
                 self.unmet_until[other][place] = self.now + MET;
             }
+            // One that could not write its row for a minute.
+            if self.network.alive(other).is_some() && !self.network.has_row(other) {
+                self.unmet_until[place][other] = Duration::MAX;
+            }
             // It reads the rows of others at its start.
-            if self.network.tables_way(place) != TablesWay::UP {
+            else if self.network.tables_way(place) != TablesWay::UP {
                 self.unmet_until[place][other] = self.now + MET;
             }
         }
@@ -338,7 +359,7 @@ impl Nodes {
         }
         let Some(alive) = self.network.alive(place) else { return Ok(()) };
         self.work.deaths += 1;
-        self.has_forgotten = true;
+        self.has_forgotten |= ending == Ending::Replace;
         let disk = self.machines[place].disk.clone();
         let is_clean = matches!(ending, Ending::Stop | Ending::Replace);
         if is_clean {
@@ -402,7 +423,7 @@ impl Nodes {
             self.alive(place)?;
         }
         // A node that could not read of a clean stop takes that for a silence.
-        (0..FORGOTTEN_AFTER).for_each(|_| self.pass(Duration::from_secs(1)));
+        self.pass(Duration::from_secs(FORGOTTEN_AFTER));
         self.all_answer("with points in memory", false)?;
         (0..self.machines.len()).try_for_each(|place| self.flush(place))?;
         let holders = self.truth.holders();
@@ -410,9 +431,7 @@ impl Nodes {
             return Err(format!("nodes {holders:?} have points that are not stored"));
         }
         self.all_answer("once all is stored", false)?;
-        (0..SETTLED_AFTER).for_each(|_| self.pass(Duration::from_secs(60)));
-        // While one node goes on for a minute, it hears nothing of the others.
-        (0..30).for_each(|_| self.pass(Duration::from_secs(1)));
+        self.pass(Duration::from_secs(60 * SETTLED_AFTER));
         self.all_answer("once rows are settled", !self.has_forgotten)
     }
 

@@ -4,7 +4,8 @@ use std::{path::Path, time::Duration};
 
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
-    BadPages, Ended, Fidelity, FileKind, Floor, Machine, Planned, Run, Scenario, Sent, Step, StoreKind, with_steps,
+    BadPages, Ended, Fidelity, FileKind, Floor, Machine, Planned, Run, Scenario, Sent, Step, StoreKind, perform_nodes,
+    with_steps,
 };
 
 /// A point for each of these names and ages, from one connection.
@@ -419,4 +420,37 @@ fn a_coarser_point_stands_for_the_whole_slot_of_a_coarse_stage() {
 #[test]
 fn points_that_are_put_back_reach_coarser_slots_also_where_a_flush_that_failed_stored_them() {
     Scenario::of(52078, 150).perform().unwrap();
+}
+
+/// Seed 400079: the simulated node that another one waited for went on alone for minutes, and forgot nodes that were well.
+#[test]
+fn nodes_that_go_on_together_know_each_other_after_a_flush_of_minutes() {
+    perform_nodes(400_079, 60).unwrap();
+}
+
+/// Seed 400084: a node that could not write its row for a minute got points, and another one started then.
+#[test]
+fn a_node_without_a_row_is_known_to_those_that_start_once_it_has_one() {
+    perform_nodes(400_084, 60).unwrap();
+}
+
+/// Seed 10035: a flush wrote the row of a minute and not the ten seconds under it. The point came again from the journal, after a
+/// change of retentions, and was added to the row that had it.
+#[test]
+fn a_point_counts_once_where_a_flush_ends_between_its_slot_and_the_coarser_row() {
+    let send = |name: &str, age: i64, value: f64| Step::Send(vec![vec![Sent { name: name.to_owned(), age, value }]]);
+    for at in 0..40 {
+        let planned = |step: Step| Planned { step, plan: None, cut: Some(2_218_331_910_792_931_309), memory: None };
+        let full = FaultPlan { kinds: vec![], ..FaultPlan::once(at, Fault::ENOSPC) };
+        let steps = vec![
+            planned(send("sum.a", 1152, -62.75)),
+            planned(send("min.steady", 12, -118.25)),
+            Planned { plan: Some(full), ..planned(Step::Flush) },
+            Planned { memory: Some(1 << 30), ..planned(Step::PowerCut(12_032_359_686_597_258_760)) },
+            planned(Step::Rules(2)),
+        ];
+        let sync = ingest::Sync::Every(Duration::from_secs(1));
+        let scenario = Scenario { seed: 10_035, sync, is_whole: false, rules: 0, steps };
+        scenario.perform().unwrap_or_else(|error| panic!("{at}: {error}"));
+    }
 }

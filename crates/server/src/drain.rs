@@ -5,7 +5,7 @@
 //! 2. The receivers read what the kernel has for them and close, with all connections; `/ingest` answers 503; the node stores no
 //!    metrics of its own any more.
 //! 3. Everything is flushed, again and again, until nothing is left in memory, in the journal alone, in segments that are
-//!    to be put back, or in the queue of new names.
+//!    to be put back, or in the queue of new names, and aggregates that other nodes may have written meanwhile have been checked again.
 //! 4. The row in `nodes` is deleted. The node answers queries until it is stopped.
 
 use std::{
@@ -167,6 +167,13 @@ impl Drain {
         let left = self.left();
         if !left.is_none() {
             return Err(format!("{} points and {} new names wait to be written", left.points(), left.names));
+        }
+        let rechecks = self.ingest.rechecks_soon();
+        if rechecks > 0 {
+            return Err(format!(
+                "all points are written; aggregates of {rechecks} metrics, which other nodes may have written at the same moment, are \
+                 checked again within 30 seconds"
+            ));
         }
         peers.leave().await.map_err(|error| error.to_string())
     }

@@ -2,7 +2,7 @@
 //! Pure.
 
 use codec::{Codec, seal_run};
-use metric::{Table, Timestamp};
+use metric::{ROW_POINTS, Table, Timestamp};
 use store::Run;
 use uuid::Uuid;
 
@@ -43,12 +43,10 @@ struct Open {
     ttl: i32,
 }
 
-/// A value with its place.
+/// The place of a value that is written.
 struct Cell {
     time_start_ms: i64,
     offset: i16,
-    value: f64,
-    count: Option<u32>,
     ttl: i32,
 }
 
@@ -69,27 +67,32 @@ impl<'a> PackedRows<'a> {
         id
     }
 
-    /// The value of a run, or `None` where there is nothing to write.
+    /// The place of a value of a run, or `None` where there is nothing to write.
     fn cell(&self, run: &Run, at: usize) -> Option<Cell> {
-        let value = run.values[at];
         let slot = run.first_slot.checked_add(u32::try_from(at).ok()?)?;
-        let ttl = rows::ttl(run.table.stage, slot, self.now).filter(|_| !value.is_nan())?;
-        let count = match run.table.aggregated {
-            false => None,
-            true => Some(run.counts.get(at).copied().filter(|&count| count > 0)?),
-        };
+        let ttl = rows::ttl(run.table.stage, slot, self.now).filter(|_| is_present(run, at))?;
         let (time_start_ms, offset) = rows::place(run.table.stage, slot);
-        Some(Cell { time_start_ms, offset, value, count, ttl })
+        Some(Cell { time_start_ms, offset, ttl })
     }
 
-    fn add(&mut self, open: Open, cell: &Cell) {
-        let at = (cell.offset - open.first) as usize;
-        self.values.resize(at, f64::NAN);
-        self.values.push(cell.value);
-        if let Some(count) = cell.count {
-            self.counts.resize(at, 0);
-            self.counts.push(count);
+    /// Adds the value at `self.at` of a run, and those that follow it without a gap in its partition, as far as a row goes. Returns the
+    /// seconds that the last one has to live.
+    fn add(&mut self, open: Open, cell: &Cell, run: &Run) -> i32 {
+        let (begin, end) = ((cell.offset - open.first) as usize, run_key::RUN_SLOTS as usize);
+        let of_partition = ROW_POINTS as usize - cell.offset as usize;
+        // No slot after the last that has a number.
+        let numbered = (u32::MAX - run.first_slot) as usize + 1;
+        let until = (self.at + of_partition.min(end - begin)).min(run.values.len()).min(numbered);
+        let until = (self.at + 1..until).find(|&at| !is_present(run, at)).unwrap_or(until);
+        self.values.resize(begin, f64::NAN);
+        self.values.extend_from_slice(&run.values[self.at..until]);
+        if run.table.aggregated {
+            self.counts.resize(begin, 0);
+            self.counts.extend_from_slice(&run.counts[self.at..until]);
         }
+        self.at = until;
+        // A later slot lives longer.
+        self.cell(run, until - 1).map_or(cell.ttl, |last| last.ttl)
     }
 
     fn seal(&mut self, open: Open) -> Packed {
@@ -111,29 +114,32 @@ impl Iterator for PackedRows<'_> {
             let metric = self.id();
             let timestamp = self.timestamp + self.run as i64;
             while self.at < run.values.len() {
-                if let Some(cell) = self.cell(run, self.at) {
-                    let Cell { time_start_ms, offset: first, ttl, .. } = cell;
-                    let mut begun =
-                        open.unwrap_or(Open { table: run.table, metric, time_start_ms, first, timestamp, ttl });
-                    let next = begun.first + self.values.len() as i16;
-                    let follows = (begun.table, begun.metric, begun.time_start_ms)
-                        == (run.table, metric, time_start_ms)
-                        && (next..begun.first + run_key::RUN_SLOTS).contains(&cell.offset);
-                    if !follows {
-                        return Some(self.seal(begun));
-                    }
-                    // The whole row lives as long as its last slot.
-                    (begun.timestamp, begun.ttl) = (timestamp, ttl);
-                    self.add(begun, &cell);
-                    open = Some(begun);
+                let Some(cell) = self.cell(run, self.at) else {
+                    self.at += 1;
+                    continue;
+                };
+                let Cell { time_start_ms, offset: first, ttl, .. } = cell;
+                let mut begun = open.unwrap_or(Open { table: run.table, metric, time_start_ms, first, timestamp, ttl });
+                let next = begun.first + self.values.len() as i16;
+                let follows = (begun.table, begun.metric, begun.time_start_ms) == (run.table, metric, time_start_ms)
+                    && (next..begun.first + run_key::RUN_SLOTS).contains(&cell.offset);
+                if !follows {
+                    return Some(self.seal(begun));
                 }
-                self.at += 1;
+                // The whole row lives as long as its last slot.
+                (begun.timestamp, begun.ttl) = (timestamp, self.add(begun, &cell, run));
+                open = Some(begun);
             }
             self.run += 1;
             self.at = 0;
         }
         open.map(|open| self.seal(open))
     }
+}
+
+/// Whether a run has a value there that is written.
+fn is_present(run: &Run, at: usize) -> bool {
+    !run.values[at].is_nan() && (!run.table.aggregated || run.counts.get(at).is_some_and(|&count| count > 0))
 }
 
 /// The row of values from `first` on. The first and the last value are present. The row has no time to live and no timestamp yet.
@@ -147,7 +153,9 @@ pub(crate) fn packed_row(
     counts: &[u32],
 ) -> PackedRow {
     let offset = run_key::key_offset(table.aggregated, first);
-    let mut points = vec![0];
+    // A byte of version; most values take two or three bytes.
+    let mut points = Vec::with_capacity(32 + 3 * values.len());
+    points.push(0);
     codec.encode(first as usize, values, counts, &mut points);
     seal_run(&run_key::place(table, metric, time_start_ms, offset, shard), &mut points);
     let count = values.iter().filter(|value| !value.is_nan()).count() as i16;
@@ -260,6 +268,17 @@ mod tests {
         let rows = packed(&[run("a", false, oldest, &[1.0, 2.0, 3.0])]);
         assert_eq!(rows.iter().map(|row| (row.row.count, row.row.ttl)).collect::<Vec<_>>(), [(2, 120)]);
         assert_eq!(packed(&[]), []);
+    }
+
+    #[test]
+    fn slots_that_count_nothing_or_have_no_number_are_left_out() {
+        let mut holed = run("a", true, 29_990_000, &[1.0, 2.0, 3.0, f64::NAN, 5.0]);
+        holed.counts = vec![1, 0, 3, 4, 5];
+        let rows = packed(&[holed]);
+        assert_eq!(rows.iter().map(|row| (row.row.count, row.row.holes.clone())).collect::<Vec<_>>(), [(3, vec![21])]);
+        assert_eq!(opened(&rows[0]).1[(29_990_000 % 2000) as usize..][..5], [1, 0, 3, 0, 5]);
+        let rows = packed(&[run("a", false, u32::MAX - 1, &[1.0, 2.0, 3.0, 4.0])]);
+        assert_eq!(rows.iter().map(|row| row.row.count).collect::<Vec<_>>(), [2]);
     }
 
     #[test]

@@ -55,7 +55,9 @@ impl<R: Iterator<Item = Packed>, P: Fn(&Packed) -> Place> Iterator for PackedBat
             let is_full = rows.len() == BATCH_RUNS || BATCH_BYTES < *bytes + size || rows.iter().any(is_of_partition);
             if is_full && !rows.is_empty() {
                 *bytes = size;
-                return Some(PackedBatch { stage, rows: std::mem::replace(rows, vec![packed.row]) });
+                let mut next = Vec::with_capacity(BATCH_RUNS);
+                next.push(packed.row);
+                return Some(PackedBatch { stage, rows: std::mem::replace(rows, next) });
             }
             *bytes += size;
             rows.push(packed.row);

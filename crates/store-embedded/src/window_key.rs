@@ -25,19 +25,16 @@ pub(crate) fn expires_at((table, number): WindowKey) -> Timestamp {
     until * i64::from(table.stage.resolution()) + table.stage.duration()
 }
 
-/// Whether a window has points of a coarser step at the times of the finer points of another. Where policies have several
-/// first steps, a point of the coarser one that is replaced is kept among the finer points.
+/// Whether a window has slots of a coarser step over the finer ones of another. Coarse rows count the points in these, and a point that
+/// comes again from the journal is found there. Where policies have several first steps, a point of the coarser one that is
+/// replaced is kept among the finer points.
 pub(crate) fn waits_for(coarser: WindowKey, finer: WindowKey) -> bool {
     let times = |(table, number): WindowKey| {
         let seconds = i64::from(window_slots(table.stage)) * i64::from(table.stage.resolution());
         i64::from(number) * seconds..(i64::from(number) + 1) * seconds
     };
     let (slow, fast) = (times(coarser), times(finer));
-    let are_points = !coarser.0.aggregated && !finer.0.aggregated;
-    are_points
-        && finer.0.stage.resolution() < coarser.0.stage.resolution()
-        && slow.start < fast.end
-        && fast.start < slow.end
+    finer.0.stage.resolution() < coarser.0.stage.resolution() && slow.start < fast.end && fast.start < slow.end
 }
 
 /// The folder of a window in the folder of a store.

@@ -50,5 +50,5 @@ pub use memory::MemoryDriver;
 pub use names::{JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, PolicyChange};
 pub use points::{Cells, Fetch, PointStore, Run, Usage};
 pub use scripted::{Gate, ScriptedDriver};
-pub use series::{FetchError, FetchedSeries, SeriesRequest, SeriesSource};
+pub use series::{CoarserSlots, FetchError, FetchedSeries, SeriesRequest, SeriesSource};
 pub use shared::{EachBatch, OtherWriters, ScanProgress, SharedMetric, SharedNames, SharedNode, SharedPoints};

@@ -64,6 +64,9 @@ pub struct Cells {
     pub earlier: Methods,
     /// The places of the slots that `earlier` is about, with the methods of each, in no order; a place may be there several times.
     pub earlier_at: Vec<(u32, Methods)>,
+    /// Set by readers of a metric with several policies, of coarse slots by `last`: the places of slots, and when the last finer
+    /// slot of it begins that any policy has stored. Unix seconds. Drivers leave it empty.
+    pub latest_at: Vec<(u32, Timestamp)>,
 }
 
 impl Cells {

@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc};
 
-use metric::{Aggregation, Methods, MetricId, Timestamp, Window};
+use metric::{Aggregation, Methods, MetricId, Retention, Timestamp, Window};
 
 use crate::StoreError;
 
@@ -37,18 +37,28 @@ pub struct FetchedSeries {
     pub is_of_list: bool,
     /// Further methods whose values are among these, from before the policy had the one above.
     pub earlier: Methods,
-    /// Coarser slots of earlier policies that stand at their beginning, where nothing finer is stored: their seconds, and the method
-    /// that made them. Each once.
-    pub coarser: Vec<(u32, Aggregation)>,
+    /// Coarser slots of earlier policies that stand at their beginning, where nothing finer is stored. Each once.
+    pub coarser: Vec<CoarserSlots>,
     /// Addresses of other nodes that may have points of it in memory and did not give them.
     pub missing_peers: Option<Arc<[String]>>,
+}
+
+/// A stage of an earlier policy of a metric, some of whose slots are among its values.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CoarserSlots {
+    /// The stages of that policy.
+    pub retention: Retention,
+    /// The index of the stage among them.
+    pub stage: usize,
+    /// The method that made the slots.
+    pub method: Aggregation,
 }
 
 impl FetchedSeries {
     /// All methods whose values are among these, but for the one that was read.
     pub fn other_methods(&self) -> Methods {
         let mut all = Methods::NONE;
-        let of_coarser = self.coarser.iter().map(|(_, method)| *method);
+        let of_coarser = self.coarser.iter().map(|slots| slots.method);
         let others = self.earlier.iter().chain(of_coarser).filter(|method| *method != self.aggregation);
         others.for_each(|method| _ = all.add(method));
         all

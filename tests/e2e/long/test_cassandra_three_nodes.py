@@ -193,4 +193,5 @@ def test_any_node_dies_stops_or_is_replaced_and_every_answer_is_whole_or_says_wh
     reader = over.server()
     for server in [*nodes, reader]:
         eventually(lambda server=server: server.columns("second.ring.*", ring.start - 1, ring.start + ring.sent + 10), expected, 30)
-        assert differences(server, expected) == []
+        # What two nodes wrote at the same moment is derived again within seconds.
+        eventually(lambda server=server: differences(server, expected), [], 60)

@@ -179,7 +179,7 @@ impl Attempt<'_> {
         let places: Vec<(Stage, Slot)> = fetches.iter().map(|fetch| (fetch.table.stage, fetch.first_slot)).collect();
         // Older jobs of these metrics are stored.
         let coming = ComingRows::default();
-        let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &coming).await?;
+        let cells = fetch_filled(&*self.store.points, fetches, &of_fetches.collect::<Vec<_>>(), &[&coming]).await?;
         let is_unreadable = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_unreadable);
         let is_away = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_away);
         let before = written.waiting.len();
@@ -249,9 +249,15 @@ impl Attempt<'_> {
         rows.retain(|row| of_metric.get(&row.metric).is_none_or(|rollup| rollup.has(row.table)));
         self.note_seen(&rows);
         self.note_seen(&mirrored.of_others);
-        self.store.points.write(rows).await?;
-        if !mirrored.of_others.is_empty() {
-            self.store.points.write(mirrored.of_others).await?;
+        if self.store.shared.is_none() {
+            // At once: a coarse row of an older policy to which a point is added has it, or the store lacks both.
+            rows.extend(mirrored.of_others);
+            self.store.points.write(rows).await?;
+        } else {
+            self.store.points.write(rows).await?;
+            if !mirrored.of_others.is_empty() {
+                self.store.points.write(mirrored.of_others).await?;
+            }
         }
         let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
         Ok(of_jobs.map(|(piece, partials)| (piece.of.job.metric, partials)).collect())
@@ -286,7 +292,8 @@ impl Attempt<'_> {
         let of_metric: HashMap<MetricId, &OlderPolicies> =
             touching.map(|(piece, older)| (piece.of.job.metric, older)).collect();
         let mut metrics: HashMap<MetricId, (&OlderPolicies, Vec<&Run>)> = HashMap::new();
-        let mut coming = ComingRows::default();
+        // Older jobs of these metrics are stored.
+        let (stored, mut coming) = (ComingRows::default(), ComingRows::default());
         for row in rows {
             let Some(older) = of_metric.get(&row.metric) else { continue };
             metrics.entry(row.metric).or_insert_with(|| (older, Vec::new())).1.push(row);
@@ -297,7 +304,7 @@ impl Attempt<'_> {
         }
         let metrics: Vec<_> = metrics.into_values().collect();
         let (is_alone, now) = (self.store.shared.is_none(), self.time.reached());
-        mirrored_rows(&*self.store.points, &metrics, &coming, (is_alone, now)).await
+        mirrored_rows(&*self.store.points, &metrics, [&stored, &coming], (is_alone, now)).await
     }
 
     /// The policies that a piece's metric had before, where its rows are derived.
@@ -315,8 +322,11 @@ impl Attempt<'_> {
         // Only the store knows what another writer has stored.
         let is_alone = self.store.shared.is_none();
         let all_writers = if is_alone { job.job.stored_before() } else { Stored::Unknown };
-        let points_since = history.map_or(Timestamp::MAX, |history| self.policies.points_since(&history, now));
-        Coverage { all_writers, this_writer: Stored::Unknown, now, policy_since, is_alone, points_since }
+        let history = history.as_ref();
+        let points_since = history.map_or(Timestamp::MAX, |history| self.policies.points_since(history, now));
+        let rows_alone_until = history.map_or(Timestamp::MIN, |history| self.policies.rows_alone_until(history, now));
+        let this_writer = Stored::Unknown;
+        Coverage { all_writers, this_writer, now, policy_since, is_alone, points_since, rows_alone_until }
     }
 }
 

@@ -22,7 +22,10 @@ use std::{
 use host::Clock;
 use metric::{MetricId, Timestamp};
 use store::{JournalMark, StoreError};
-use tokio::sync::Notify;
+use tokio::{
+    sync::Notify,
+    task::{JoinError, JoinSet},
+};
 
 use super::{
     outcome::{FlushError, FlushProgress},
@@ -43,6 +46,13 @@ use crate::{
 /// Metrics written together: few enough that the lock is short, enough to keep the driver's threads busy.
 const GROUP: usize = 512;
 
+/// Groups that are written at once where several processes share the store: while a group waits for the last of its answers, the store
+/// has the next one to do.
+const GROUPS_AT_ONCE: usize = 2;
+
+/// After so many groups written at once all are waited for, and coarse slots derived again that are due (`rechecks.rs`).
+const RECHECK_GROUPS: usize = 16;
+
 /// Metrics searched for points under one lock.
 const SEARCH: u32 = 16 * 1024;
 
@@ -53,7 +63,7 @@ const POLL_JOBS: Duration = Duration::from_millis(5);
 const POLL_SPILLED: Duration = Duration::from_millis(20);
 
 /// Interval between two rechecks of coarse slots (`rechecks.rs`), where no cycle runs.
-const RECHECK_EVERY: Duration = Duration::from_secs(60);
+const RECHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Longest sleep of a spread cycle between two looks for a reason to hurry.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
@@ -160,6 +170,21 @@ impl FlushCycle {
             let _turn = self.turn.lock().await;
             self.with.writer.recheck_due().await;
         }
+    }
+
+    /// Derives coarse slots again that wait for what other nodes were writing (`rechecks.rs`), once: this node stops. For so long at most.
+    pub(crate) async fn recheck_at_end(&self, limit: Duration) {
+        let work = async {
+            let _turn = self.turn.lock().await;
+            self.with.writer.recheck_soon().await;
+            self.save_rechecks().await;
+        };
+        let _ = tokio::time::timeout(limit, work).await;
+    }
+
+    /// Metrics whose coarse slots wait for what other nodes were writing.
+    pub(crate) fn rechecks_soon(&self) -> usize {
+        self.with.writer.rechecks_soon()
     }
 
     /// Writes out everything that was accepted before this call, at once, spilled points too. On `Ok` it is durable in
@@ -319,6 +344,7 @@ impl FlushCycle {
         let written = writer.points();
         writer.sync_store().await?;
         self.save_seen(mark.stored_below).await;
+        self.save_rechecks().await;
         writer.note_stored(mark).await?;
         self.durable.store(written, SeqCst);
         Ok(())
@@ -332,24 +358,63 @@ impl FlushCycle {
         }
     }
 
+    /// Saves which coarse slots are to be derived again, before the journal lets go of their points.
+    async fn save_rechecks(&self) {
+        let writer = self.with.writer.clone();
+        // A panic there has been reported.
+        let _ = tokio::task::spawn_blocking(move || writer.save_rechecks()).await;
+    }
+
     /// Writes the points of all metrics below `count`. Returns the metrics whose points wait for an earlier job.
     ///
     /// The journal is synced after each group is taken. A power failure may leave a part of the rows, and a replay makes them
     /// again only from points that are on the journal's disk.
     async fn write_all(&self, count: u32, pace: Pace, may_take: MayTake) -> Vec<MetricId> {
+        let CycleParts { writer, journal, .. } = &self.with;
         let began = self.with.clock.instant();
         let (mut next, mut late) = (0, Vec::new());
-        while next < count {
+        let mut groups = JoinSet::new();
+        for nth in 1.. {
+            if next == count {
+                break;
+            }
             let (jobs, after) = self.take_group(next, count, &mut late, may_take);
+            let metrics = u64::from(after - next);
             next = after;
-            self.with.writer.write_after_names(jobs, &self.with.journal).await;
-            self.with.writer.recheck_due().await;
-            self.metrics_done.store(u64::from(next), SeqCst);
+            // Rows that are derived again must not be written meanwhile.
+            let is_last = pace != Pace::AtOnce || !writer.is_shared() || next == count || nth % RECHECK_GROUPS == 0;
+            if is_last && groups.is_empty() {
+                writer.write_after_names(jobs, journal).await;
+                self.metrics_done.fetch_add(metrics, SeqCst);
+            } else {
+                let (writer, journal) = (writer.clone(), journal.clone());
+                groups.spawn(async move {
+                    writer.write_after_names(jobs, &journal).await;
+                    metrics
+                });
+                self.until_written(&mut groups, if is_last { 1 } else { GROUPS_AT_ONCE }).await;
+            }
+            if is_last {
+                writer.recheck_due().await;
+            }
             if let Pace::Over(time) = pace {
                 self.pause(began, time.mul_f64(f64::from(next) / f64::from(count))).await;
             }
         }
         late
+    }
+
+    /// Waits until fewer groups than `limit` are being written.
+    async fn until_written(&self, groups: &mut JoinSet<u64>, limit: usize) {
+        while limit <= groups.len() {
+            let Some(written) = groups.join_next().await else { return };
+            match written.map_err(JoinError::try_into_panic) {
+                Ok(metrics) => _ = self.metrics_done.fetch_add(metrics, SeqCst),
+                Err(Ok(panic)) => std::panic::resume_unwind(panic),
+                // It was cancelled with the runtime.
+                Err(Err(_)) => return,
+            }
+        }
     }
 
     /// Waits for the jobs that other callers took: until they are stored, the journal has to cover them. Writes the
@@ -383,6 +448,7 @@ impl FlushCycle {
             if self.with.back_pressure.is_half_full() || 0 < self.waiting.load(SeqCst) {
                 return;
             }
+            self.with.writer.recheck_due().await;
             tokio::time::sleep(left.min(LONGEST_PAUSE)).await;
         }
     }
@@ -435,7 +501,7 @@ impl Drop for Waiting<'_> {
 mod tests {
     use carbon::{RuleFiles, Rules, Sink as _};
     use metadata::Registry;
-    use store::MemoryDriver;
+    use store::{MemoryDriver, ScriptedDriver};
 
     use super::*;
     use crate::{Ingest, IngestOptions, Protocol};
@@ -468,6 +534,36 @@ mod tests {
         tokio::time::timeout(PATIENCE, ingest.flush()).await.expect("a flush ends").unwrap();
         assert_eq!((ingest.counters().flushed_metrics, memtable.lock().jobs()), (3, 0));
         assert_eq!(ingest.counters().held_slots, 0);
+        ingest.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_shared_store_has_the_next_group_while_one_waits_for_its_answers() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = IngestOptions { journal_dir: dir.path().to_owned(), ..IngestOptions::default() };
+        let schemas = "[all]\npattern = .*\nretentions = 1s:1h\n";
+        let rules = Rules::parse(RuleFiles { schemas: Some(schemas), ..RuleFiles::default() }).unwrap().0;
+        let driver = Arc::new(ScriptedDriver::default());
+        driver.has_other_writers.store(true, SeqCst);
+        let ingest = Ingest::open(options, driver.store(), Arc::new(Registry::new()), rules).await.unwrap();
+        let metrics = 4 * GROUP as u64;
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        for metric in 0..metrics {
+            batch.point(format!("a.m{metric}").as_bytes(), ingest.acceptor().now(), 1.0);
+        }
+        ingest.accept(&mut batch).await;
+        driver.writes.close();
+        let look = async {
+            while driver.writes.arrived() < GROUPS_AT_ONCE as u32 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            assert_eq!(driver.writes.arrived(), GROUPS_AT_ONCE as u32, "no more than that at once");
+            driver.writes.open();
+        };
+        let both = async { tokio::join!(ingest.flush(), look).0 };
+        tokio::time::timeout(PATIENCE, both).await.expect("two groups are written at once").unwrap();
+        assert_eq!((ingest.counters().flushed_metrics, ingest.counters().held_slots), (metrics, 0));
         ingest.close().await.unwrap();
     }
 }

@@ -86,7 +86,8 @@ impl<'a> JobPoints<'a> {
         let mut left = vec![Piece::new(self, Cow::Borrowed(&*self.points), coverage)];
         let mut pieces = Vec::new();
         while let Some(piece) = left.pop() {
-            match piece.points.halves(&self.policy.retention).filter(|_| most < piece.cost) {
+            let halves = if most < piece.cost { piece.points.halves(&self.policy.retention) } else { None };
+            match halves {
                 Some((earlier, later)) => {
                     left.extend([later, earlier].map(|half| Piece::new(self, Cow::Owned(half), coverage)));
                 }
@@ -114,10 +115,13 @@ pub(super) struct Piece<'a> {
 impl<'a> Piece<'a> {
     fn new(of: &'a JobPoints<'a>, points: Cow<'a, SortedPoints>, coverage: Coverage) -> Piece<'a> {
         let mut piece = Piece { of, points, coverage, is_last: true, cost: 0 };
-        let derived = match FlushPlan::of(&piece) {
-            FlushPlan::Extend(..) => 0,
-            FlushPlan::Derive(plan) => plan.cells(),
-            FlushPlan::Rows(plan) => plan.cells(),
+        let derived = match piece.extends() {
+            true => 0,
+            false => match FlushPlan::of(&piece) {
+                FlushPlan::Extend(..) => 0,
+                FlushPlan::Derive(plan) => plan.cells(),
+                FlushPlan::Rows(plan) => plan.cells(),
+            },
         };
         (piece.cost, piece.is_last) = (piece.points.len() + derived, false);
         piece
@@ -125,17 +129,21 @@ impl<'a> Piece<'a> {
 }
 
 impl Piece<'_> {
+    /// Whether its rows extend this writer's partials, and nothing is read.
+    fn extends(&self) -> bool {
+        let precedes = |partials: &WriterPartials| partials.precedes(&self.points);
+        self.is_last && self.of.may_extend && self.of.partials.as_deref().is_some_and(precedes)
+    }
+
     /// Whether its rows may have something in slots that older policies have stored. Points after everything stored do
     /// not, but for the coarse slots around the last stored one.
     pub(super) fn may_touch(&self, older: &OlderPolicies) -> bool {
         let finest = self.of.policy.retention.finest();
         let first = self.points.of_stage(0).first().map(|point| finest.time(point.slot));
-        match (FlushPlan::of(self), self.of.job.stored_before(), first) {
-            (FlushPlan::Extend(..), Stored::Through { last, .. }, Some(first)) => {
-                older.may_share_slot(finest.time(last), first)
-            }
-            (FlushPlan::Extend(..), ..) => false,
-            _ => true,
+        match (self.of.job.stored_before(), first) {
+            _ if !self.extends() => true,
+            (Stored::Through { last, .. }, Some(first)) => older.may_share_slot(finest.time(last), first),
+            _ => false,
         }
     }
 }
@@ -152,12 +160,12 @@ pub(super) enum FlushPlan<'a> {
 
 impl<'a> FlushPlan<'a> {
     pub(super) fn of(piece: &'a Piece<'a>) -> FlushPlan<'a> {
-        let Piece { of: JobPoints { policy, partials, may_extend, .. }, points, coverage, .. } = piece;
+        let Piece { of: JobPoints { policy, partials, .. }, points, coverage, .. } = piece;
         if !piece.is_last {
             return FlushPlan::Rows(ReadPlan::new(policy, points, *coverage, policy.retention.stages().len() - 1));
         }
         let partials = partials.as_deref();
-        if let Some(partials) = partials.filter(|partials| *may_extend && partials.precedes(points)) {
+        if let Some(partials) = partials.filter(|_| piece.extends()) {
             let mut partials = partials.clone();
             let rows = partials.extend(policy, points);
             return FlushPlan::Extend(rows, partials);
@@ -210,6 +218,10 @@ impl GroupRows {
     pub(super) fn add(&mut self, piece: &Piece<'_>, name: &str, plan: FlushPlan<'_>, cells: &[Cells]) {
         let stored: Vec<(&[f64], &[u32])> = cells.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
         let damaged = (0..cells.len()).filter(|&need| cells[need].is_damaged);
+        let latest = cells
+            .iter()
+            .enumerate()
+            .flat_map(|(need, cells)| cells.latest_at.iter().map(move |&(place, time)| (need, place, time)));
         let first = self.totals.len();
         let next = match plan {
             FlushPlan::Extend(rows, partials) => {
@@ -219,6 +231,7 @@ impl GroupRows {
             }
             FlushPlan::Derive(mut plan) => {
                 damaged.for_each(|need| plan.note_damage(need));
+                latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
                 let derived = plan.derive(&stored);
                 self.doubtful += derived.doubtful;
                 self.push_derived(piece.of, name, derived.rows);
@@ -229,6 +242,7 @@ impl GroupRows {
             }
             FlushPlan::Rows(mut plan) => {
                 damaged.for_each(|need| plan.note_damage(need));
+                latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
                 let derived = plan.derive(&stored);
                 self.doubtful += derived.doubtful.len();
                 self.push_derived(piece.of, name, derived.rows);
@@ -303,8 +317,9 @@ mod tests {
         let job = JobPoints::of(&job, &policy);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
         let now = i64::from(today) * 86_400;
-        let (policy_since, points_since) = (0, i64::MAX);
-        let coverage = Coverage { all_writers, this_writer, now, policy_since, is_alone: true, points_since };
+        let (policy_since, points_since, rows_alone_until) = (0, i64::MAX, i64::MIN);
+        let coverage =
+            Coverage { all_writers, this_writer, now, policy_since, is_alone: true, points_since, rows_alone_until };
         let most = 256 << 10;
         let pieces = job.pieces(coverage, most);
         assert_eq!(pieces.iter().map(|piece| piece.points.len()).sum::<usize>(), 1795 + 3805);

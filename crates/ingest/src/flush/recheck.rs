@@ -3,7 +3,8 @@
 //!
 //! 1. Ask whether other writers have rows there. Mostly none has, and that is all.
 //! 2. Read the points of the spans, and derive the coarse slots from them as a flush of these points does.
-//! 3. Write the slots that differ.
+//! 3. Where slots differ, do that once more: a write of another node may have come between the reads.
+//! 4. Write the slots that differ in the same way.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -58,6 +59,7 @@ impl Attempt<'_> {
             policy_since: current.since,
             is_alone: false,
             points_since: self.policies.points_since(&history, now),
+            rows_alone_until: self.policies.rows_alone_until(&history, now),
         };
         let mut spans = Vec::new();
         for rollup in self.policies.rollups(Some(&history), recheck.policy) {
@@ -79,11 +81,25 @@ impl Attempt<'_> {
 
     /// Derives the coarse slots of a span, and writes those that are not stored so. Returns whether all were right.
     async fn mend(&self, span: &Span, shared: &dyn SharedPoints) -> Result<bool, StoreError> {
+        let Some(totals) = self.differing(span).await? else { return Ok(false) };
+        if totals.is_empty() {
+            return Ok(true);
+        }
+        if self.differing(span).await?.is_none_or(|again| !are_same(&again, &totals)) {
+            return Ok(false);
+        }
+        let own = shared.writer_partials(totals).await?;
+        self.store.points.write(own).await?;
+        Ok(false)
+    }
+
+    /// The coarse slots of a span that the rows of all writers do not make, as they are derived. `None` where not all can be read.
+    async fn differing(&self, span: &Span) -> Result<Option<Vec<Run>>, StoreError> {
         let stored = self.store.points.fetch(vec![span.fetch(0, span.slots.clone())]).await?;
         let mut points = PendingPoints::default();
         for cells in &stored {
             if is_incomplete(cells) {
-                return Ok(false);
+                return Ok(None);
             }
             let values = (span.slots.start..).zip(&cells.values).filter(|(_, value)| !value.is_nan());
             values.for_each(|(slot, &value)| _ = points.push(slot, value));
@@ -93,7 +109,7 @@ impl Attempt<'_> {
         let fetches = plan.needs().iter().map(|need| span.fetch(need.stage, need.slots.clone())).collect();
         let stored = self.store.points.fetch(fetches).await?;
         if stored.iter().any(is_incomplete) {
-            return Ok(false);
+            return Ok(None);
         }
         let cells: Vec<(&[f64], &[u32])> = stored.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
         let stored = |stage: usize, slot: Slot| {
@@ -127,12 +143,7 @@ impl Attempt<'_> {
                 });
             }
         }
-        if totals.is_empty() {
-            return Ok(true);
-        }
-        let own = shared.writer_partials(totals).await?;
-        self.store.points.write(own).await?;
-        Ok(false)
+        Ok(Some(totals))
     }
 }
 
@@ -176,6 +187,18 @@ async fn contested(shared: &dyn SharedPoints, spans: &[Span]) -> Result<Vec<bool
         contested[place] |= has_others;
     }
     Ok(contested)
+}
+
+/// Whether two derivations differ from what is stored in the same slots, and by the same.
+fn are_same(one: &[Run], other: &[Run]) -> bool {
+    let bits = |run: &Run| run.values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    let is_same = |(one, other): (&Run, &Run)| {
+        one.table == other.table
+            && one.first_slot == other.first_slot
+            && one.counts == other.counts
+            && bits(one) == bits(other)
+    };
+    one.len() == other.len() && one.iter().zip(other).all(is_same)
 }
 
 fn is_incomplete(cells: &Cells) -> bool {

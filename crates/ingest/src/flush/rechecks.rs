@@ -2,11 +2,12 @@
 //! moment, and rows that were derived meanwhile count them twice or not at all.
 //!
 //! A node that extends its rows from memory writes what it has itself, which is right whatever others do. Spans that were derived are
-//! kept here.
+//! kept here, and so are those of writes that took long: what others derived meanwhile saw a part of them.
 
 use std::{
-    collections::BTreeMap,
+    collections::{HashMap, VecDeque},
     ops::Range,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
     time::{Duration, Instant},
 };
 
@@ -14,14 +15,19 @@ use metadata::PolicyId;
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 
-/// How long after a write its slots are derived again: writes that were under way have ended by then, and BigGraphite, which keeps rows in
-/// memory for ten minutes, has written them.
-pub(super) const RECHECK_AFTER: Duration = Duration::from_secs(11 * 60);
+use super::recheck_file::Saved;
+
+/// How long after a write its slots are derived again, where other nodes were seen: their writes that were under way have mostly ended.
+/// A node whose write takes longer looks again itself.
+pub(super) const SOON: Duration = Duration::from_secs(10);
+
+/// The same for every write: BigGraphite, which keeps rows in memory for ten minutes, has written them.
+pub(super) const LATE: Duration = Duration::from_secs(11 * 60);
 
 /// How often a metric comes again whose rows are not right. Corrections lose against a clock that is ahead until then.
 const TRIES: u32 = 12;
 
-/// Metrics that wait. Further ones are left as they are.
+/// Metrics that wait for each of the two. Further ones are left as they are.
 const MAX_METRICS: usize = 1 << 18;
 
 /// Spans of one metric. Further ones make the last one longer.
@@ -35,58 +41,195 @@ pub(super) struct Recheck {
     pub(super) policy: PolicyId,
     /// Times of points, ends not included, sorted and disjoint.
     pub(super) spans: Vec<Range<Timestamp>>,
-    due: Instant,
+    wait: Wait,
     tries: u32,
 }
 
+/// Which of the two a recheck is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wait {
+    Soon,
+    Late,
+}
+
 /// The spans that wait.
-#[derive(Default)]
 pub(super) struct Rechecks {
-    waiting: Mutex<BTreeMap<MetricId, Recheck>>,
+    soon: Mutex<Queue>,
+    late: Mutex<Queue>,
+    changes: AtomicU64,
+}
+
+/// Metrics that wait for the same time, the first one first.
+struct Queue {
+    wait: Wait,
+    waiting: HashMap<MetricId, Waiting>,
+    // Each metric that waits, once.
+    order: VecDeque<(Instant, MetricId)>,
+}
+
+/// The spans of a metric that waits.
+struct Waiting {
+    first: Recheck,
+    /// Spans that were added while others waited. They wait as long as those, counted from when those are taken.
+    next: Vec<Range<Timestamp>>,
+}
+
+impl Default for Rechecks {
+    fn default() -> Rechecks {
+        let queue = |wait| Mutex::new(Queue { wait, waiting: HashMap::new(), order: VecDeque::new() });
+        Rechecks { soon: queue(Wait::Soon), late: queue(Wait::Late), changes: AtomicU64::new(0) }
+    }
 }
 
 impl Rechecks {
-    /// Keeps spans of a metric that were written now.
-    pub(super) fn add(&self, metric: MetricId, policy: PolicyId, spans: Vec<Range<Timestamp>>, now: Instant) {
-        let recheck = Recheck { metric, policy, spans: Vec::new(), due: now + RECHECK_AFTER, tries: 0 };
-        let mut waiting = self.waiting.lock();
-        if waiting.len() >= MAX_METRICS && !waiting.contains_key(&metric) {
-            return;
+    /// Keeps spans of a metric that were written now. `has_others` says that other nodes were seen.
+    pub(super) fn add(
+        &self,
+        metric: MetricId,
+        policy: PolicyId,
+        spans: Vec<Range<Timestamp>>,
+        now: Instant,
+        has_others: bool,
+    ) {
+        self.changes.fetch_add(1, Relaxed);
+        if has_others {
+            self.soon.lock().add(metric, policy, spans.clone(), now);
         }
-        let of_metric = waiting.entry(metric).or_insert_with(|| recheck.clone());
-        if of_metric.policy != policy {
-            // Rows of several policies are left as they are.
-            *of_metric = recheck;
-        }
-        of_metric.tries = 0;
-        of_metric.spans.extend(spans);
-        of_metric.spans = joined(std::mem::take(&mut of_metric.spans));
+        self.late.lock().add(metric, policy, spans, now);
     }
 
     /// Takes metrics that are due, as many at most.
     pub(super) fn take_due(&self, now: Instant, most: usize) -> Vec<Recheck> {
-        let mut waiting = self.waiting.lock();
-        let due: Vec<MetricId> =
-            waiting.values().filter(|recheck| recheck.due <= now).map(|recheck| recheck.metric).take(most).collect();
-        due.iter().filter_map(|metric| waiting.remove(metric)).collect()
+        let mut due = self.soon.lock().take_due(now, most);
+        due.extend(self.late.lock().take_due(now, most - due.len()));
+        self.changes.fetch_add(due.len() as u64, Relaxed);
+        due
+    }
+
+    /// Takes all metrics that wait for what other nodes were writing, due or not.
+    pub(super) fn take_soon(&self) -> Vec<Recheck> {
+        self.changes.fetch_add(1, Relaxed);
+        self.soon.lock().take_all()
+    }
+
+    /// Puts in what an earlier process kept of a metric, as if it had been written now.
+    pub(super) fn restore(&self, saved: Saved, policy: PolicyId, now: Instant) {
+        let queue = if saved.is_soon { &self.soon } else { &self.late };
+        queue.lock().add(saved.metric, policy, saved.spans, now);
+    }
+
+    /// All that waits, for a later process.
+    pub(super) fn saved(&self) -> Vec<Saved> {
+        let mut all = self.soon.lock().saved();
+        all.extend(self.late.lock().saved());
+        all
+    }
+
+    /// Counts what was added and taken.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Relaxed)
     }
 
     /// Puts a recheck back: its rows were not right, or could not be read. It comes again later, unless it came too often.
     pub(super) fn again(&self, recheck: Recheck, now: Instant) {
+        let queue = match recheck.wait {
+            Wait::Soon => &self.soon,
+            Wait::Late => &self.late,
+        };
+        self.changes.fetch_add(1, Relaxed);
+        queue.lock().again(recheck, now);
+    }
+
+    /// Metrics that wait for what other nodes were writing.
+    pub(super) fn soon(&self) -> usize {
+        self.soon.lock().waiting.len()
+    }
+}
+
+impl Wait {
+    fn time(self) -> Duration {
+        match self {
+            Wait::Soon => SOON,
+            Wait::Late => LATE,
+        }
+    }
+}
+
+impl Queue {
+    fn add(&mut self, metric: MetricId, policy: PolicyId, spans: Vec<Range<Timestamp>>, now: Instant) {
+        let wait = self.wait;
+        match self.waiting.get_mut(&metric) {
+            Some(of_metric) if of_metric.first.policy == policy => {
+                of_metric.next.extend(spans);
+                of_metric.next = joined(std::mem::take(&mut of_metric.next));
+            }
+            // Rows of several policies are left as they are.
+            Some(of_metric) => {
+                of_metric.first = Recheck { metric, policy, spans: joined(spans), wait, tries: 0 };
+                of_metric.next = Vec::new();
+            }
+            None => self.put(Recheck { metric, policy, spans: joined(spans), wait, tries: 0 }, now),
+        }
+    }
+
+    /// Puts in a metric that does not wait.
+    fn put(&mut self, recheck: Recheck, now: Instant) {
+        if self.waiting.len() < MAX_METRICS {
+            self.order.push_back((now + self.wait.time(), recheck.metric));
+            self.waiting.insert(recheck.metric, Waiting { first: recheck, next: Vec::new() });
+        }
+    }
+
+    fn take_due(&mut self, now: Instant, most: usize) -> Vec<Recheck> {
+        let mut due = Vec::new();
+        while due.len() < most
+            && let Some(&(_, metric)) = self.order.front().filter(|(at, _)| *at <= now)
+        {
+            self.order.pop_front();
+            let Some(Waiting { first, next }) = self.waiting.remove(&metric) else { continue };
+            if !next.is_empty() {
+                self.put(Recheck { spans: next, tries: 0, ..first.clone() }, now);
+            }
+            due.push(first);
+        }
+        if self.order.is_empty() {
+            // The room that a restart of a million metrics took.
+            (self.waiting, self.order) = (HashMap::new(), VecDeque::new());
+        }
+        due
+    }
+
+    fn take_all(&mut self) -> Vec<Recheck> {
+        self.order = VecDeque::new();
+        let all = std::mem::take(&mut self.waiting).into_values();
+        let whole = |Waiting { mut first, next }: Waiting| {
+            first.spans = joined(first.spans.into_iter().chain(next).collect());
+            first
+        };
+        all.map(whole).collect()
+    }
+
+    fn saved(&self) -> Vec<Saved> {
+        let is_soon = self.wait == Wait::Soon;
+        let of_metric = |(&metric, Waiting { first, next }): (&MetricId, &Waiting)| Saved {
+            metric,
+            is_soon,
+            spans: joined(first.spans.iter().chain(next).cloned().collect()),
+        };
+        self.waiting.iter().map(of_metric).collect()
+    }
+
+    fn again(&mut self, recheck: Recheck, now: Instant) {
         if recheck.tries >= TRIES {
             return;
         }
-        let mut waiting = self.waiting.lock();
-        match waiting.get_mut(&recheck.metric) {
-            Some(later) if later.policy == recheck.policy => {
-                later.spans.extend(recheck.spans);
-                later.spans = joined(std::mem::take(&mut later.spans));
+        match self.waiting.get_mut(&recheck.metric) {
+            Some(later) if later.first.policy == recheck.policy => {
+                later.next.extend(recheck.spans);
+                later.next = joined(std::mem::take(&mut later.next));
             }
             Some(_) => {}
-            None => {
-                let again = Recheck { due: now + RECHECK_AFTER, tries: recheck.tries + 1, ..recheck };
-                waiting.insert(again.metric, again);
-            }
+            None => self.put(Recheck { tries: recheck.tries + 1, ..recheck }, now),
         }
     }
 }
@@ -109,17 +252,29 @@ fn joined(mut spans: Vec<Range<Timestamp>>) -> Vec<Range<Timestamp>> {
 mod tests {
     use super::*;
 
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn spans(due: Vec<Recheck>) -> Vec<(u32, Vec<Range<Timestamp>>)> {
+        due.into_iter().map(|recheck| (recheck.metric.0, recheck.spans)).collect()
+    }
+
+    fn one(from: Timestamp, until: Timestamp) -> Vec<Range<Timestamp>> {
+        std::iter::once(from..until).collect()
+    }
+
     #[test]
-    fn a_metric_comes_once_a_while_after_its_first_write_and_again_if_it_was_not_right() {
+    fn a_metric_comes_so_long_after_each_write_and_again_if_it_was_not_right() {
         let (rechecks, start) = (Rechecks::default(), Instant::now());
-        let at = |minutes: u64| start + Duration::from_secs(60 * minutes);
-        rechecks.add(MetricId(7), 0, vec![0..60, 120..180], at(0));
-        rechecks.add(MetricId(7), 0, std::iter::once(60..90).collect(), at(5));
+        let at = |minutes: u32| start + minutes * MINUTE;
+        rechecks.add(MetricId(7), 0, vec![0..60, 120..180], at(0), false);
+        rechecks.add(MetricId(7), 0, one(60, 90), at(5), false);
+        rechecks.add(MetricId(7), 0, one(90, 95), at(6), false);
         assert!(rechecks.take_due(at(10), 9).is_empty());
-        let [recheck] = &rechecks.take_due(at(11), 9)[..] else { panic!("it is due") };
-        assert_eq!(recheck.spans, [0..90, 120..180]);
-        assert!(rechecks.take_due(at(30), 9).is_empty());
-        let mut recheck = recheck.clone();
+        assert_eq!(spans(rechecks.take_due(at(11), 9)), [(7, vec![0..60, 120..180])]);
+        // What was written meanwhile is never looked at too early.
+        assert!(rechecks.take_due(at(21), 9).is_empty());
+        let mut recheck = rechecks.take_due(at(22), 9).remove(0);
+        assert_eq!(recheck.spans, one(60, 95));
         for turn in 0..TRIES {
             rechecks.again(recheck, at(30));
             assert!(rechecks.take_due(at(40), 9).is_empty(), "{turn}");
@@ -130,12 +285,59 @@ mod tests {
     }
 
     #[test]
+    fn where_other_nodes_are_a_metric_comes_soon_and_late() {
+        let (rechecks, start) = (Rechecks::default(), Instant::now());
+        rechecks.add(MetricId(7), 0, one(0, 60), start, true);
+        rechecks.add(MetricId(8), 0, one(0, 60), start, false);
+        assert!(rechecks.take_due(start + SOON / 2, 9).is_empty());
+        let due = rechecks.take_due(start + SOON, 9);
+        assert_eq!(spans(due.clone()), [(7, one(0, 60))]);
+        rechecks.again(due[0].clone(), start + SOON);
+        assert_eq!((spans(rechecks.take_due(start + 2 * SOON, 9)), rechecks.soon()), (vec![(7, one(0, 60))], 0));
+        assert_eq!(spans(rechecks.take_due(start + LATE, 9)), [(7, one(0, 60)), (8, one(0, 60))]);
+        // A node that leaves does not wait.
+        rechecks.add(MetricId(7), 0, one(0, 60), start, true);
+        rechecks.add(MetricId(7), 0, one(80, 90), start, true);
+        assert_eq!(rechecks.soon(), 1);
+        assert_eq!((spans(rechecks.take_soon()), rechecks.soon()), (vec![(7, vec![0..60, 80..90])], 0));
+    }
+
+    #[test]
+    fn a_later_process_has_what_waited() {
+        let (rechecks, later, start) = (Rechecks::default(), Rechecks::default(), Instant::now());
+        rechecks.add(MetricId(7), 0, one(0, 60), start, true);
+        rechecks.add(MetricId(7), 0, one(80, 90), start, false);
+        let before = rechecks.changes();
+        rechecks.saved().into_iter().for_each(|saved| later.restore(saved, 0, start));
+        assert_eq!(spans(later.take_due(start + SOON, 9)), [(7, one(0, 60))]);
+        assert_eq!(spans(later.take_due(start + LATE, 9)), [(7, vec![0..60, 80..90])]);
+        assert_eq!(rechecks.changes(), before);
+        rechecks.take_due(start + SOON, 9);
+        assert_ne!(rechecks.changes(), before);
+    }
+
+    #[test]
+    fn metrics_come_in_the_order_of_their_writes_as_many_as_asked_for() {
+        let (rechecks, start) = (Rechecks::default(), Instant::now());
+        let add = |metric: u32, second: u64| {
+            rechecks.add(MetricId(metric), 0, one(0, 60), start + Duration::from_secs(second), true);
+        };
+        [(9, 0), (3, 1), (5, 2), (1, 3)].into_iter().for_each(|(metric, second)| add(metric, second));
+        let take = |second, most| {
+            let due = rechecks.take_due(start + SOON + Duration::from_secs(second), most);
+            due.into_iter().map(|recheck| recheck.metric.0).collect::<Vec<_>>()
+        };
+        assert_eq!((take(2, 2), take(2, 2), take(3, 2)), (vec![9, 3], vec![5], vec![1]));
+    }
+
+    #[test]
     fn spans_and_metrics_are_bounded() {
         let spans = joined((0..100).map(|i| i * 100..i * 100 + 1).collect());
         assert_eq!((spans.len(), spans.last()), (MAX_SPANS, Some(&(1500..9901))));
         let rechecks = Rechecks::default();
         let all = MAX_METRICS as u32 + 5;
-        (0..all).for_each(|metric| rechecks.add(MetricId(metric), 0, std::iter::once(0..1).collect(), Instant::now()));
-        assert_eq!(rechecks.waiting.lock().len(), MAX_METRICS);
+        (0..all).for_each(|metric| rechecks.add(MetricId(metric), 0, one(0, 1), Instant::now(), false));
+        let late = rechecks.late.lock();
+        assert_eq!((late.waiting.len(), late.order.len()), (MAX_METRICS, MAX_METRICS));
     }
 }

@@ -28,7 +28,8 @@ use super::{
     attempt::{Attempt, Written},
     late_files::LateFiles,
     plan::JobPoints,
-    rechecks::{Recheck, Rechecks},
+    recheck_file::RecheckFile,
+    rechecks::{Recheck, Rechecks, SOON},
     set_aside::Aside,
     unread::Unread,
 };
@@ -81,6 +82,7 @@ pub(crate) struct RowWriterParts {
     pub(crate) time: Arc<JudgingTime>,
     pub(crate) aside: Aside,
     pub(crate) late_files: LateFiles,
+    pub(crate) recheck_file: RecheckFile,
     pub(crate) opened: Instant,
     /// How long after that other writers may be storing points that this process missed before its start.
     pub(crate) behind_for: Duration,
@@ -120,13 +122,18 @@ struct NotStored {
 
 impl RowWriter {
     pub(crate) fn new(with: RowWriterParts) -> Arc<RowWriter> {
-        Arc::new(RowWriter {
-            with,
-            counters: FlushCounters::default(),
-            doubtful: Mutex::default(),
-            unread: Unread::default(),
-            rechecks: Rechecks::default(),
-        })
+        let rechecks = Rechecks::default();
+        if with.store.shared.is_some() {
+            let now = with.clock.instant();
+            for saved in with.recheck_file.read() {
+                let history = with.registry.policies(saved.metric);
+                if let Some(last) = history.as_ref().and_then(|history| history.last()) {
+                    rechecks.restore(saved, last.policy, now);
+                }
+            }
+        }
+        let (counters, doubtful, unread) = (FlushCounters::default(), Mutex::default(), Unread::default());
+        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks })
     }
 
     pub(crate) fn counters(&self) -> &FlushCounters {
@@ -233,6 +240,11 @@ impl RowWriter {
         }
     }
 
+    /// Whether other processes may write the store.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.with.store.shared.is_some()
+    }
+
     /// Derives coarse slots again that are due: see `rechecks.rs`. The caller sees to it that no rows of these metrics are written
     /// meanwhile. What cannot be read comes again later.
     pub(crate) async fn recheck_due(self: &Arc<RowWriter>) {
@@ -245,6 +257,29 @@ impl RowWriter {
             let writer = self.clone();
             run_to_its_end(async move { writer.recheck(rechecks, now).await }).await;
         }
+    }
+
+    /// Derives slots again that wait for what other nodes were writing, due or not, once each: this node stops.
+    pub(crate) async fn recheck_soon(self: &Arc<RowWriter>) {
+        let now = self.with.clock.instant();
+        let mut left = self.rechecks.take_soon();
+        while !left.is_empty() {
+            let rechecks = left.split_off(left.len().saturating_sub(RECHECKED));
+            let writer = self.clone();
+            run_to_its_end(async move { writer.recheck(rechecks, now).await }).await;
+        }
+    }
+
+    /// Saves what is to be derived again, where others write the store too. Waits for the disk.
+    pub(crate) fn save_rechecks(&self) {
+        if self.with.store.shared.is_some() {
+            self.with.recheck_file.save(self.rechecks.changes(), || self.rechecks.saved());
+        }
+    }
+
+    /// Metrics whose slots are to be derived again soon.
+    pub(crate) fn rechecks_soon(&self) -> usize {
+        self.rechecks.soon()
     }
 
     async fn recheck(&self, rechecks: Vec<Recheck>, now: Instant) {
@@ -272,15 +307,14 @@ impl RowWriter {
         }
     }
 
-    /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics.
-    fn keep_spans(&self, jobs: &[JobPoints<'_>]) {
-        if self.with.store.shared.is_none() {
-            return;
-        }
-        let now = self.with.clock.instant();
+    /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics: those that were derived, and
+    /// those of a write that took long: other nodes may have seen a part of it.
+    fn keep_spans(&self, jobs: &[JobPoints<'_>], took_long: bool) {
+        let Some(shared) = &self.with.store.shared else { return };
+        let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
-            if !job.extends() {
-                self.rechecks.add(job.job.metric, job.job.policy, job.spans(), now);
+            if took_long && has_others || !job.extends() {
+                self.rechecks.add(job.job.metric, job.job.policy, job.spans(), now, has_others);
             }
         }
     }
@@ -323,6 +357,7 @@ impl RowWriter {
         let stored_before = self.counters.metrics.load(Relaxed);
         let mut left = group;
         let mut backoff = store_backoff();
+        let mut is_again = are_others_stored;
         while !left.is_empty() {
             // A job that fails while others were stored before is to blame itself.
             let is_store_good = are_others_stored || stored_before < self.counters.metrics.load(Relaxed);
@@ -330,7 +365,8 @@ impl RowWriter {
             let is_behind = clock.instant().saturating_duration_since(*opened) < *behind_for;
             let sorted = left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)]));
             let sorted: Vec<JobPoints<'_>> = sorted.map(|points| points.among_writers(others, is_behind)).collect();
-            let NotStored { refused, unread } = self.write_parts(&sorted, &left).await;
+            let NotStored { refused, unread } = self.write_parts(&sorted, &left, is_again).await;
+            is_again = true;
             let is_any_stored = refused.len() + unread.len() < left.len();
             if is_any_stored {
                 health.writes.worked(WORKED);
@@ -369,13 +405,18 @@ impl RowWriter {
     }
 
     /// Writes all jobs once, and those that fail for good in ever smaller parts. Returns the jobs that fail alone,
-    /// and those that wait.
-    async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>]) -> NotStored {
+    /// and those that wait. `is_again` says that an earlier attempt may have stored a part of them.
+    async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>], mut is_again: bool) -> NotStored {
         let mut parts: Vec<Range<usize>> = std::iter::once(0..sorted.len()).collect();
         let (mut not_stored, mut backoff) = (NotStored::default(), store_backoff());
         let mut is_any_stored = false;
         while let Some(part) = parts.pop() {
-            match self.write_or_spill(&sorted[part.clone()]).await {
+            let began = self.with.clock.instant();
+            let answer = self.write_or_spill(&sorted[part.clone()]).await;
+            let took = self.with.clock.instant().saturating_duration_since(began);
+            let took_long = is_again || SOON / 2 < took;
+            is_again |= answer.is_err();
+            match answer {
                 Ok(written) => {
                     let before = not_stored.unread.len();
                     let waits = |place: &usize| written.waiting.contains(&jobs[*place].metric);
@@ -383,7 +424,7 @@ impl RowWriter {
                     is_any_stored |= not_stored.unread.len() < before + part.len();
                     self.counters.doubtful.fetch_add(written.doubtful as u64, Relaxed);
                     self.keep_late(&sorted[part.clone()], &written.unread).await;
-                    self.keep_spans(&sorted[part.clone()]);
+                    self.keep_spans(&sorted[part.clone()], took_long);
                     self.stored(&sorted[part.clone()], &jobs[part], &written);
                 }
                 Err(error) if error.is_lasting() => {

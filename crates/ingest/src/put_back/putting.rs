@@ -161,7 +161,7 @@ impl PutBackParts {
             }
         }
         let older: Vec<Option<&OlderPolicies>> = of.iter().map(|&place| metrics[place].older.as_ref()).collect();
-        let cells = fetch_filled(&*self.store, fetches.clone(), &older, &ComingRows::default()).await;
+        let cells = fetch_filled(&*self.store, fetches.clone(), &older, &[&ComingRows::default()]).await;
         let cells = cells.map_err(io::Error::other)?;
         if cells.iter().any(|cells| cells.is_unreadable) {
             return Err(io::Error::other("stored rows of their metrics cannot be read now"));

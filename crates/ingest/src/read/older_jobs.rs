@@ -77,6 +77,7 @@ impl OlderJobs<'_> {
             policy_since: Timestamp::MAX,
             is_alone: reading.is_alone,
             points_since: self.table.points_since(&reading.history, self.reached),
+            rows_alone_until: self.table.rows_alone_until(&reading.history, self.reached),
         };
         let older = OlderPolicies::of(&reading.history, job.policy, rollup, self.table, self.reached);
         let name = self.registry.read().name(job.metric).to_owned();
@@ -102,13 +103,16 @@ impl OlderJobs<'_> {
             fetches.extend(plan.needs().iter().map(|need| of.fetch(need.stage, &need.slots)));
             filled.resize(fetches.len(), of.older.as_ref());
         }
-        let cells = fetch_filled(self.store, fetches, &filled, coming).await?;
+        let cells = fetch_filled(self.store, fetches, &filled, &[coming]).await?;
         let mut cells = cells.as_slice();
         let mut rows: Vec<Vec<Run>> = Vec::new();
         for (of, plan) in jobs.iter().zip(&mut plans) {
             let (own, rest) = cells.split_at(plan.needs().len().min(cells.len()));
             cells = rest;
             (0..own.len()).filter(|&need| own[need].is_damaged).for_each(|need| plan.note_damage(need));
+            for (need, cells) in own.iter().enumerate() {
+                cells.latest_at.iter().for_each(|&(place, time)| plan.note_latest(need, place, time));
+            }
             let stored: Vec<_> = own.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
             let derived = plan.derive(&stored);
             for (stage, slot) in derived.doubtful {
@@ -123,16 +127,20 @@ impl OlderJobs<'_> {
             let earlier = EarlierSlots::of(earlier);
             rows.push(derived.rows.into_iter().map(|row| of.run(row, &earlier)).collect());
         }
-        // Of several rollups each has the points, and those of the first method come last.
-        coming.add(rows.iter().flatten().cloned());
+        let mut of_jobs = ComingRows::default();
+        of_jobs.add(rows.iter().flatten().cloned());
+        let mut all_mirrored = Vec::new();
         for is_alone in [true, false] {
-            let of_jobs =
+            let with_rows =
                 jobs.iter().zip(&rows).filter(|(of, rows)| of.coverage.is_alone == is_alone && !rows.is_empty());
             let metrics: Vec<(&OlderPolicies, Vec<&Run>)> =
-                of_jobs.filter_map(|(of, rows)| Some((of.older.as_ref()?, rows.iter().collect()))).collect();
-            let mirrored = mirrored_rows(self.store, &metrics, coming, (is_alone, self.reached)).await?;
-            coming.add(mirrored.own.into_iter().chain(mirrored.of_others));
+                with_rows.filter_map(|(of, rows)| Some((of.older.as_ref()?, rows.iter().collect()))).collect();
+            let mirrored = mirrored_rows(self.store, &metrics, [coming, &of_jobs], (is_alone, self.reached)).await?;
+            all_mirrored.extend(mirrored.own.into_iter().chain(mirrored.of_others));
         }
+        // Of several rollups each has the points, and those of the first method come last.
+        coming.add(rows.into_iter().flatten());
+        coming.add(all_mirrored);
         Ok(())
     }
 }

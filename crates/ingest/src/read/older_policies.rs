@@ -5,7 +5,7 @@
 use std::{collections::BTreeMap, ops::Range, sync::Arc};
 
 use metric::{Methods, Partial, Policy, Slot, Timestamp};
-use store::Cells;
+use store::{Cells, CoarserSlots};
 
 use super::reading::{Answer, Reading, Unread};
 use crate::{
@@ -101,9 +101,10 @@ pub(super) fn fill_from_coarser(
         }
         series.values[place] = shown;
         let earlier = earlier.get(&i).into_iter().flat_map(Methods::iter);
-        for made in std::iter::once(policy.aggregation).chain(earlier).map(|method| (older.resolution(), method)) {
-            if !series.coarser.contains(&made) {
-                series.coarser.push(made);
+        for method in std::iter::once(policy.aggregation).chain(earlier) {
+            let slots = CoarserSlots { retention: policy.retention.clone(), stage: part.stage, method };
+            if !series.coarser.contains(&slots) {
+                series.coarser.push(slots);
             }
         }
     }

@@ -284,7 +284,7 @@ impl Reader {
             return Ok(Fetched::Nothing(count));
         }
         let filled: Vec<Option<&OlderPolicies>> = filled.iter().map(Option::as_deref).collect();
-        match fetch_filled(&*self.store, fetches, &filled, coming).await {
+        match fetch_filled(&*self.store, fetches, &filled, &[coming]).await {
             Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(Fetched::Nothing(count)),
             cells => Ok(Fetched::Cells(cells?)),
         }

@@ -89,6 +89,7 @@ impl Reading {
         let policy_since = history.last().map_or(Timestamp::MAX, |last| last.since);
         let (all_writers, this_writer) = (Stored::Unknown, Stored::Unknown);
         let points_since = table.points_since(&history, reached);
+        let rows_alone_until = table.rows_alone_until(&history, reached);
         let first_steps = first_steps(&history, table);
         Some(Reading {
             metric: request.metric,
@@ -103,7 +104,15 @@ impl Reading {
             older_jobs: Vec::new(),
             is_alone: false,
             stored,
-            coverage: Coverage { all_writers, this_writer, now: reached, policy_since, is_alone: false, points_since },
+            coverage: Coverage {
+                all_writers,
+                this_writer,
+                now: reached,
+                policy_since,
+                is_alone: false,
+                points_since,
+                rows_alone_until,
+            },
             is_in_memory: false,
             missing_peers: None,
         })
@@ -275,6 +284,9 @@ impl Reading {
         if let Some(mut plan) = plan {
             let needed: Vec<Cells> = cells.take(plan.needs().len()).collect();
             (0..needed.len()).filter(|&need| needed[need].is_damaged).for_each(|need| plan.note_damage(need));
+            for (need, cells) in needed.iter().enumerate() {
+                cells.latest_at.iter().for_each(|&(place, time)| plan.note_latest(need, place, time));
+            }
             let needed: Vec<_> = needed.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
             let derived = plan.derive(&needed);
             for (_, slot) in derived.doubtful.into_iter().filter(|&(stage, _)| stage == self.choice.stage) {

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 pub mod data_folder;
+pub mod shared_tables;
 
 use std::{path::Path, sync::Arc, time::Duration};
 
@@ -31,10 +32,15 @@ pub fn rules(retentions: &str) -> Rules {
 
 /// A metric has three stages, and the method that its name begins with.
 pub fn rules_by_method(methods: &[(&str, Aggregation)], x_files_factor: f64) -> Rules {
+    rules_of(THREE_STAGES, methods, x_files_factor)
+}
+
+/// A metric has these retentions, and the method that its name begins with.
+pub fn rules_of(retentions: &str, methods: &[(&str, Aggregation)], x_files_factor: f64) -> Rules {
     let rule = |(name, _): &(&str, Aggregation)| {
         format!("[{name}]\npattern = ^{name}\\.\nxFilesFactor = {x_files_factor}\naggregationMethod = {name}\n")
     };
-    parse(THREE_STAGES, &methods.iter().map(rule).collect::<String>())
+    parse(retentions, &methods.iter().map(rule).collect::<String>())
 }
 
 fn parse(retentions: &str, aggregation: &str) -> Rules {

@@ -46,7 +46,9 @@ pub(crate) struct Points {
     windows: RwLock<BTreeMap<WindowKey, Arc<Window>>>,
     /// Bytes of rows in memory, of all windows.
     unsynced: AtomicI64,
-    /// Held while rows are written to files. Taken before `commits`.
+    /// Shared by writers while they append rows to windows; held by a flush while it takes those of all windows.
+    appending: RwLock<()>,
+    /// Held while rows are written to files. Taken before `appending` and `commits`.
     flushing: Mutex<()>,
     /// Held while the manifest is written, and by what must see files and manifest agree.
     commits: Mutex<Commits>,
@@ -75,6 +77,7 @@ impl Points {
             shared,
             windows: RwLock::new(windows),
             unsynced: AtomicI64::new(0),
+            appending: RwLock::default(),
             flushing: Mutex::default(),
             commits: Mutex::new(commits),
             drafts: AtomicU64::new(0),
@@ -144,6 +147,7 @@ impl Points {
             }
         }
         let now = self.shared.clock.instant();
+        let _appending = self.appending.read();
         for (key, rows) in rows {
             let newest = rows.iter().map(|(_, _, last)| *last).max().unwrap_or(0);
             let rows = rows.into_iter().map(|(key, bytes, _)| (key, &segments[bytes]));
@@ -228,23 +232,24 @@ impl Points {
     }
 
     /// Writes the rows in memory to files, those of finer steps first, then the manifest. Rows that cannot be written stay
-    /// in memory, and so do points of coarser steps at their times: what a policy of another first step replaces there is
-    /// among the finer ones. The next call writes them to another file.
+    /// in memory, and so do those of coarser steps at their times, see [`waits_for`]. The next call writes them to another file.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let _flushing = self.flushing.lock();
-        let windows: Vec<_> = self.windows().into_iter().filter(|window| 0 < window.unsynced_bytes()).collect();
+        let frozen: Vec<_> = {
+            // Of all windows at once: a coarse row that comes meanwhile must not be written without the finer ones under it.
+            let _appending = self.appending.write();
+            self.windows().into_iter().filter_map(|window| window.freeze().map(|rows| (window, rows))).collect()
+        };
         let (mut failed, mut unwritten) = (None, Vec::new());
-        if !windows.is_empty() {
+        if !frozen.is_empty() {
             let flush = self.commits.lock().begin_flush();
-            for window in &windows {
-                if unwritten.iter().any(|&finer| waits_for(window.key, finer)) {
-                    continue;
-                }
-                let Some(rows) = window.freeze() else { continue };
-                let written = self.write_rows(window, &rows, flush);
+            for (window, rows) in frozen {
+                let waits = unwritten.iter().any(|&finer| waits_for(window.key, finer));
+                let written = (!waits).then(|| self.write_rows(&window, &rows, flush)).transpose();
                 drop(rows);
                 let change = match written {
-                    Ok(file) => window.flushed(file, self.shared.clock.instant()),
+                    Ok(Some(file)) => window.flushed(file, self.shared.clock.instant()),
+                    Ok(None) => window.thaw(),
                     Err(error) => {
                         failed = failed.or(Some(error));
                         unwritten.push(window.key);

@@ -1,0 +1,182 @@
+//! Two writers of the same tables store points of one coarse slot at the same moment: what the one derived meanwhile is derived once
+//! more, soon, by the one that derived and by the one whose write took long. Time is moved by the test.
+
+mod support;
+
+use std::{
+    path::Path,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use carbon::Sink as _;
+use host::{Clock as _, Host, ManualClock};
+use ingest::{Ingest, Protocol};
+use metric::{Timestamp, Window};
+use store::{SeriesRequest, Store};
+use support::{
+    options, registry_of, rules, runtime,
+    shared_tables::{Tables, Writer},
+};
+use tokio::runtime::Runtime;
+
+/// A whole hour of a day in 2026.
+const BEGIN: Timestamp = 1_795_000_000 / 3600 * 3600;
+
+/// After this time a node looks again.
+const SOON: Duration = Duration::from_secs(10);
+
+/// Points of a slot of ten seconds, the sum of each half, and the seconds of each.
+const FIRST: (std::ops::Range<i64>, f64) = (0..5, 10.0);
+const SECOND: (std::ops::Range<i64>, f64) = (5..10, 35.0);
+
+struct Two {
+    run: Runtime,
+    clock: Arc<ManualClock>,
+    folders: [tempfile::TempDir; 2],
+    writers: [Arc<Writer>; 2],
+    nodes: [Arc<Ingest>; 2],
+}
+
+async fn open(folder: &Path, writer: &Arc<Writer>, clock: &Arc<ManualClock>) -> Arc<Ingest> {
+    let mut options = options(folder, Duration::from_millis(20));
+    options.host = Host { clock: clock.clone(), ..Host::system() };
+    options.data_dir = Some(folder.to_owned());
+    let store = Store { shared: Some(writer.clone()), ..Store::of(writer.clone()) };
+    Ingest::open(options, store, registry_of(&**writer).await, rules("1s:1h,10s:6h,60s:2d")).await.unwrap()
+}
+
+async fn send(node: &Ingest, seconds: impl Iterator<Item = i64>) {
+    let mut batch = node.batch(Protocol::LineTcp);
+    seconds.for_each(|second| batch.point(b"m", BEGIN + second, second as f64));
+    node.accept(&mut batch).await;
+}
+
+impl Two {
+    fn begin() -> Two {
+        let (run, clock) = (runtime(2), Arc::new(ManualClock::at(BEGIN + 600)));
+        let (tables, folders) = (Arc::new(Mutex::new(Tables::default())), [0; 2].map(|_| tempfile::tempdir().unwrap()));
+        let writers = [0, 1].map(|place| Writer::new(&tables, place));
+        let nodes = [0, 1].map(|place| run.block_on(open(folders[place].path(), &writers[place], &clock)));
+        Two { run, clock, folders, writers, nodes }
+    }
+
+    fn flush(&self, place: usize) {
+        self.run.block_on(self.nodes[place].flush()).unwrap();
+    }
+
+    /// Lets time pass, and the nodes flush.
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+        (0..2).for_each(|place| self.flush(place));
+    }
+
+    /// Kills a node, and starts it again.
+    fn kill(&mut self, place: usize) {
+        // Tasks of both end; the other one had nothing to do.
+        std::mem::replace(&mut self.run, runtime(2)).shutdown_timeout(Duration::from_secs(1));
+        for again in [place, 1 - place] {
+            let (folder, writer) = (self.folders[again].path(), &self.writers[again]);
+            self.nodes[again] = self.run.block_on(open(folder, writer, &self.clock));
+        }
+    }
+
+    /// What each node shows of the first slot of ten seconds and of the first minute.
+    fn shown(&self) -> [[f64; 2]; 2] {
+        [0, 1].map(|place| {
+            let (node, now) = (&self.nodes[place], self.clock.now());
+            let registry = node.registry();
+            let metric = registry.read().find(registry.hash(b"m"), b"m").expect("it has points");
+            [(2 * 3600, 10), (10 * 3600, 60)].map(|(age, step)| {
+                let window = Window::between(now - age, now);
+                let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
+                let series = self.run.block_on(node.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+                assert_eq!(series.step, step);
+                series.values[((BEGIN - series.start) / i64::from(step)) as usize]
+            })
+        })
+    }
+
+    /// Both nodes have a point, at these seconds. A node derives what comes before its point, and extends what comes after it.
+    fn know(&self, seconds: [i64; 2]) {
+        for (node, second) in self.nodes.iter().zip(seconds) {
+            self.run.block_on(send(node, std::iter::once(second)));
+        }
+        self.pass(Duration::ZERO);
+        // And has looked again at that.
+        self.pass(SOON);
+    }
+
+    /// The first node stores its half of the slot between two reads of the other one, which stores the second half.
+    fn store_at_once(&self) {
+        self.know([-30, 300]);
+        let first = self.nodes[0].clone();
+        *self.writers[1].before_rows.lock().unwrap() = Some(Box::pin(async move {
+            send(&first, FIRST.0).await;
+            first.flush().await.unwrap();
+        }));
+        self.run.block_on(send(&self.nodes[1], SECOND.0));
+        self.flush(1);
+    }
+}
+
+const ALL: f64 = FIRST.1 + SECOND.1;
+
+#[test]
+fn what_two_nodes_stored_at_once_is_right_within_seconds() {
+    let two = Two::begin();
+    // Both know the metric.
+    for node in &two.nodes {
+        two.run.block_on(send(node, std::iter::once(300)));
+    }
+    two.pass(Duration::ZERO);
+    two.store_at_once();
+    assert_eq!(
+        two.shown(),
+        [[SECOND.1; 2]; 2],
+        "the rows of the first one were corrected by what the other one had read"
+    );
+    two.pass(SOON);
+    assert_eq!(two.shown(), [[ALL; 2]; 2]);
+    // And it stays so.
+    two.pass(20 * SOON);
+    two.pass(66 * SOON);
+    assert_eq!(two.shown(), [[ALL; 2]; 2]);
+}
+
+#[test]
+fn a_node_that_stops_looks_once_more_before() {
+    let two = Two::begin();
+    two.store_at_once();
+    assert_eq!(two.shown()[0], [SECOND.1; 2]);
+    two.run.block_on(two.nodes[1].close_patiently(Duration::from_secs(5))).unwrap();
+    assert_eq!(two.shown()[0], [ALL; 2]);
+}
+
+#[test]
+fn a_node_that_is_killed_looks_again_after_its_next_start() {
+    let mut two = Two::begin();
+    two.store_at_once();
+    two.kill(1);
+    two.pass(SOON);
+    assert_eq!(two.shown(), [[ALL; 2]; 2]);
+}
+
+#[test]
+fn a_node_whose_write_took_long_looks_at_what_others_made_of_a_part_of_it() {
+    let two = Two::begin();
+    two.know([-30, 300]);
+    let (other, clock) = (two.nodes[1].clone(), two.clock.clone());
+    *two.writers[0].after_points.lock().unwrap() = Some(Box::pin(async move {
+        send(&other, SECOND.0).await;
+        other.flush().await.unwrap();
+        // The other one has looked again, and found what it had written.
+        clock.advance(SOON);
+        other.flush().await.unwrap();
+    }));
+    two.run.block_on(send(&two.nodes[0], FIRST.0));
+    two.flush(0);
+    assert_eq!(two.shown(), [[ALL + FIRST.1; 2]; 2], "the first half counts for both");
+    two.pass(SOON);
+    assert_eq!(two.shown(), [[ALL; 2]; 2]);
+}
