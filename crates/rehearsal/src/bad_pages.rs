@@ -9,8 +9,9 @@ use std::{
 };
 
 use carbon::Rules;
+use host::Now;
 use ingest::wal::{self, Record};
-use metric::{MetricId, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 use store::Damage;
 
 use crate::{
@@ -109,23 +110,37 @@ pub(crate) fn learn_of_expired(life: &Life, machine: &Machine, model: &mut Model
         let (first, last) = (times.next().expect("the first time"), times.next().expect("the last time"));
         let bytes = contents(machine, &kept);
         let mut names: BTreeMap<MetricId, String> = BTreeMap::new();
+        let mut policies: BTreeMap<u16, Policy> = BTreeMap::new();
+        let mut policy_of: BTreeMap<MetricId, u16> = BTreeMap::new();
         for (_, record) in wal::records(&bytes) {
             match record {
+                Record::Policy { id, policy } => _ = policies.insert(id, policy),
                 Record::Metrics { metrics, .. } => {
-                    names.extend(metrics.iter().map(|&(id, _, name)| (id, name.to_owned())));
+                    for (id, policy, name) in metrics {
+                        names.insert(id, name.to_owned());
+                        policy_of.insert(id, policy);
+                    }
                 }
                 Record::Points { now, points } => {
                     for point in points.filter(|point| (first..=last).contains(&i64::from(point.time))) {
                         let registered = || life.node.registry.read().name(point.metric).to_owned();
                         let name = names.entry(point.metric).or_insert_with(registered);
                         let Some(metric) = model.metrics.get_mut(name) else { continue };
-                        metric.left_out.extend(metric.slot_of(point.time.into(), now));
+                        let came_under = policy_of.get(&point.metric).and_then(|id| policies.get(id));
+                        let slot = slot_of(came_under.unwrap_or(&metric.policy), point.time.into(), now);
+                        metric.left_out.extend(slot);
                     }
                 }
-                Record::Policy { .. } | Record::Segment { .. } => {}
+                Record::Segment { .. } => {}
             }
         }
     }
+}
+
+/// The stage and slot that a point went to which a node accepted by this time.
+fn slot_of(policy: &Policy, time: Timestamp, now: Now) -> Option<(usize, Timestamp)> {
+    let stage = policy.retention.stage_holding(time, now.low())?;
+    Some((stage, time - time.rem_euclid(i64::from(policy.retention.stages()[stage].resolution()))))
 }
 
 /// The bytes of a file of the data folder, without a call that counts.

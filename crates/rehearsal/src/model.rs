@@ -260,14 +260,6 @@ impl Model {
     }
 }
 
-impl Metric {
-    /// The slot that a point went to which a node accepted by this time.
-    pub(crate) fn slot_of(&self, time: Timestamp, now: Now) -> Option<(usize, Timestamp)> {
-        let stage = self.policy.retention.stage_holding(time, now.low())?;
-        Some((stage, time - time.rem_euclid(i64::from(self.policy.retention.stages()[stage].resolution()))))
-    }
-}
-
 /// The values that a slot may have; `None` is absent.
 pub(crate) type Possible = Vec<Option<Partial>>;
 

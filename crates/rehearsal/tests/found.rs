@@ -454,3 +454,35 @@ fn a_point_counts_once_where_a_flush_ends_between_its_slot_and_the_coarser_row()
         scenario.perform().unwrap_or_else(|error| panic!("{at}: {error}"));
     }
 }
+
+/// Seed 162087: the model judged late points that were left out by the policy of the moment, not by the one that they came under.
+#[test]
+fn late_points_that_are_left_out_are_of_the_stage_that_they_came_for() {
+    let of = |(name, age, value): (&str, i64, f64)| Sent { name: name.to_owned(), age, value };
+    let send = |points: &[(&str, i64, f64)]| Step::Send(vec![points.iter().copied().map(of).collect()]);
+    let page = |kind, file, first, pages| BadPages { kind, file, page: 4096, first, pages, times: u64::MAX };
+    let bad = Step::BadPages(vec![
+        page(FileKind::Rows, 11_619_329_606_541_039_925, 16_906_598_229_045_371_535, 1),
+        page(FileKind::Journal, 9_545_539_393_914_522_463, 416_737_365_391_295_704, 2),
+    ]);
+    let steps = [
+        (send(&[("absmax.a", 2, 6.375), ("last.a", 5, 101.75)]), None),
+        (Step::Flush, None),
+        (Step::Check, Some(14_384_020_408_077_322_476)),
+        (Step::Pass(Duration::from_millis(6271)), None),
+        (Step::Rules(70), Some(6_881_773_224_166_085_510)),
+        (bad, Some(7_977_848_614_917_661_883)),
+        (send(&[("absmax.a", 124, 29.5), ("absmax.a", 108, 45.875)]), None),
+        (Step::Restart, None),
+        (send(&[("absmax.a", 108, 12.75)]), Some(10_571_964_335_181_814_428)),
+        (Step::Flush, None),
+        (send(&[("absmax.a", 150, -72.75)]), Some(11_552_074_456_399_954_076)),
+        (Step::Rules(68), Some(13_764_975_492_928_111_568)),
+        (Step::Restart, Some(16_219_798_669_398_969_220)),
+    ];
+    let memory = |step: &Step| matches!(step, Step::Restart).then_some(1 << 30);
+    let planned = |(step, cut)| Planned { memory: memory(&step), step, plan: None, cut };
+    let steps = steps.into_iter().map(planned).collect();
+    let sync = ingest::Sync::Every(Duration::from_secs(1));
+    Scenario { seed: 162_087, sync, is_whole: true, rules: 68, steps }.perform().unwrap();
+}
