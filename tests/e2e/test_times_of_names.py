@@ -90,8 +90,12 @@ def test_stale_metrics_are_hidden_by_rules_that_come_and_change_while_the_server
 
 def test_metrics_are_counted_by_branch_tag_and_value(server):
     send(server, aligned_now())
+    unknown = server.get("/admin/cardinality").json()["all"]
+    assert unknown["metrics"] and unknown["bytes_estimate"] is None, "nothing is stored that a size could be estimated by"
     server.post("/admin/flush")
     counted = server.get("/admin/cardinality", prefix="ten").json()
+    # A file of rows has some hundred bytes for a metric with a point.
+    assert 100 < counted["all"]["bytes_estimate"] < 100_000 and 0 < counted["groups"][-1]["bytes_estimate"]
     assert [(group["name"], group["metrics"], group["new"], group["live"]) for group in counted["groups"]] == [
         ("ten.cpu", 2, 2, 1), ("ten.web", 2, 2, 1), ("ten.old", 1, 1, 0)
     ]

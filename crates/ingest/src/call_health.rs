@@ -9,10 +9,10 @@ use std::{
         Arc,
         atomic::{AtomicBool, Ordering::SeqCst},
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
-use host::{Backoff, Clock};
+use host::Clock;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -137,19 +137,17 @@ impl CallHealth {
     }
 
     /// Waits before a retry: for the time, or until another call of this kind has worked.
-    pub(crate) async fn wait(&self, backoff: &mut Backoff) {
+    pub(crate) async fn wait(&self, time: Duration) {
         let retry = self.retry.notified();
         tokio::select! {
             () = retry => {}
-            () = tokio::time::sleep(backoff.next_wait()) => {}
+            () = tokio::time::sleep(time) => {}
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use host::SystemClock;
 
     use super::*;
@@ -180,8 +178,7 @@ mod tests {
         let waiting = tokio::spawn({
             let health = health.clone();
             async move {
-                let minute = Duration::from_secs(60);
-                health.wait(&mut Backoff::new(minute, minute)).await;
+                health.wait(Duration::from_secs(60)).await;
             }
         });
         let ended = async {

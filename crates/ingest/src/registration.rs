@@ -14,7 +14,7 @@ use metric::MetricId;
 use parking_lot::Mutex;
 use store::{NameStore, StoreError};
 
-use crate::{backoff::store_backoff, no_panic::NoPanic, store_health::StoreHealth, wal::Journal};
+use crate::{backoff::StoreBackoff, no_panic::NoPanic, store_health::StoreHealth, wal::Journal};
 
 /// Metrics of one call of the store: enough that its parallel requests do not run dry at the end of each call.
 const GROUP: usize = 4096;
@@ -108,12 +108,12 @@ impl Registration {
 
     /// Registers new metrics until the task is aborted.
     pub(crate) async fn run(self: Arc<Registration>) {
-        let mut backoff = store_backoff();
+        let mut backoff = StoreBackoff::new();
         loop {
             tokio::time::sleep(INTERVAL).await;
             match self.register().await {
                 Ok(()) => backoff.reset(),
-                Err(_) => self.health.registration.wait(&mut backoff).await,
+                Err(error) => self.health.registration.wait(backoff.next_wait(&error)).await,
             }
         }
     }

@@ -50,6 +50,8 @@ pub struct MetricCounts {
     /// Slots that their stages keep between their first and their last stored point, to the hour, day or week; from their
     /// creation until now where these are not known.
     pub slots: u64,
+    /// Of these, those of metrics that are known to have rows.
+    pub stored_slots: u64,
 }
 
 impl MetricCounts {
@@ -59,6 +61,7 @@ impl MetricCounts {
         self.new += one.new;
         self.live += one.live;
         self.slots += one.slots;
+        self.stored_slots += one.stored_slots;
     }
 }
 
@@ -100,12 +103,14 @@ impl Registry {
             let spans = self.seen().spans(from, SLICE);
             let names = self.read();
             let next = names.slice(from, SLICE, |id, name| {
-                let created = names.created_on(id);
+                let (created, span) = (names.created_on(id), spans[(id.0 - from.0) as usize]);
+                let slots = slots.of(self, names.policy_id(id), created, span);
                 let one = MetricCounts {
                     metrics: 1,
                     new: u64::from(since <= created),
                     live: u64::from(unseen.as_ref().is_none_or(|unseen| !unseen.hides(id))),
-                    slots: slots.of(self, names.policy_id(id), created, spans[(id.0 - from.0) as usize]),
+                    slots,
+                    stored_slots: if span.is_some() { slots } else { 0 },
                 };
                 counting.count(by, name, one);
             });

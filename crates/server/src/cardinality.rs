@@ -14,7 +14,7 @@ use metadata::{Cardinality, FindError, FindLimits, GroupBy, MetricCounts};
 use metric::Timestamp;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use store::PointStore;
+use store::{PointStore, Usage};
 
 use crate::asked::{Asked, CancelOnDrop};
 
@@ -108,7 +108,7 @@ pub async fn answer(
         let now = ingest.time().now().low();
         let counted = ingest.registry().cardinality(&question.by, now - question.new_within, now, &limits)?;
         let is_live_known = ingest.registry().seen().is_begun();
-        Ok(table(&question, counted, points.usage().disk_bytes, is_live_known))
+        Ok(table(&question, counted, points.usage(), is_live_known))
     };
     match tokio::task::spawn_blocking(count).await {
         Ok(Ok(answer)) => (StatusCode::OK, answer),
@@ -118,15 +118,16 @@ pub async fn answer(
     }
 }
 
-fn table(question: &Question, mut counted: Cardinality, disk_bytes: u64, is_live_known: bool) -> Value {
+fn table(question: &Question, mut counted: Cardinality, usage: Usage, is_live_known: bool) -> Value {
     if let Sort::New = question.sort {
         counted.groups.sort_by_key(|(_, of)| Reverse(of.new));
     }
-    let all_slots = counted.all.slots.max(1);
-    // As if each slot were filled. A store that does not know its size has 0.
-    let bytes = |slots: u64| match disk_bytes {
-        0 => Value::Null,
-        disk => ((disk as f64 * slots as f64 / all_slots as f64) as u64).into(),
+    // What a slot costs is known of metrics with rows; those that have none yet count as these. A store that does not know its
+    // size has 0 on its disk.
+    let stored = if is_live_known { counted.all.stored_slots } else { counted.all.slots };
+    let bytes = |slots: u64| match (usage.disk_bytes, stored) {
+        (0, _) | (_, 0) => Value::Null,
+        (disk, stored) => (((disk + usage.memory_bytes) as f64 * slots as f64 / stored as f64) as u64).into(),
     };
     let counts = |of: &MetricCounts| {
         let live = if is_live_known { of.live.into() } else { Value::Null };
@@ -229,7 +230,14 @@ mod tests {
 
     #[test]
     fn groups_beyond_the_limit_are_summed_up() {
-        let of = |metrics, new| MetricCounts { metrics, new, live: metrics, slots: metrics * 10 };
+        let of = |metrics, new| MetricCounts {
+            metrics,
+            new,
+            live: metrics,
+            slots: metrics * 10,
+            stored_slots: metrics * 10,
+        };
+        let bytes = |disk_bytes| Usage { disk_bytes, ..Usage::default() };
         let counted = Cardinality {
             all: of(10, 3),
             tagged: 0,
@@ -237,10 +245,27 @@ mod tests {
             groups: vec![("a".to_owned(), of(5, 0)), ("b".to_owned(), of(3, 1)), ("c".to_owned(), of(2, 2))],
             others: MetricCounts::default(),
         };
-        let shown = table(&read("limit=1&sort=new").unwrap(), counted.clone(), 1000, true);
+        let shown = table(&read("limit=1&sort=new").unwrap(), counted.clone(), bytes(1000), true);
         assert_eq!(shown["groups"], json!([{"name": "c", "metrics": 2, "new": 2, "live": 2, "bytes_estimate": 200}]));
         assert_eq!((&shown["groups_not_shown"], &shown["not_shown"]["metrics"]), (&json!(2), &json!(8)));
-        let unknown = table(&read("").unwrap(), counted, 0, false);
+        let unknown = table(&read("").unwrap(), counted, bytes(0), false);
         assert_eq!(unknown["all"], json!({"metrics": 10, "new": 3, "live": null, "bytes_estimate": null}));
+    }
+
+    #[test]
+    fn metrics_without_rows_cost_what_those_with_rows_cost() {
+        let counted = |slots, stored_slots| {
+            let all = MetricCounts { metrics: 4, slots, stored_slots, ..MetricCounts::default() };
+            Cardinality { all, counted: all, ..Cardinality::default() }
+        };
+        let estimate = |slots, stored, disk_bytes, memory_bytes, is_live_known| {
+            let usage = Usage { disk_bytes, memory_bytes, ..Usage::default() };
+            table(&read("").unwrap(), counted(slots, stored), usage, is_live_known)["all"]["bytes_estimate"].clone()
+        };
+        assert_eq!(estimate(100, 0, 70, 0, true), Value::Null, "names alone are on the disk");
+        assert_eq!(estimate(100, 25, 50, 0, true), json!(200));
+        assert_eq!(estimate(100, 25, 30, 20, true), json!(200), "a flush goes on");
+        assert_eq!(estimate(100, 100, 50, 0, true), json!(50));
+        assert_eq!(estimate(100, 0, 50, 0, false), json!(50), "which metrics have rows is not known");
     }
 }

@@ -104,9 +104,11 @@ impl Drain {
     /// Points are in the data folder: there is nowhere else to write them.
     pub fn begin(self: &Arc<Drain>) -> Result<(), String> {
         let Some(peers) = self.peers.clone() else {
-            return Err("this server keeps its points in its data folder, not in Cassandra: it cannot be drained. \
+            return Err(
+                "it keeps its points in its data folder, not in Cassandra, and there is no other node to take them. \
                         `plumbago backup` and `plumbago restore` move them to another machine"
-                .to_owned());
+                    .to_owned(),
+            );
         };
         let mut phase = self.phase.lock();
         if *phase == Phase::Off {

@@ -33,7 +33,7 @@ use super::{
 };
 use crate::{
     back_pressure::BackPressure,
-    backoff::store_backoff,
+    backoff::StoreBackoff,
     memtable::{FlushJob, MayTake, Memtable},
     policy_changes::PolicyChanges,
     registration::Registration,
@@ -67,6 +67,9 @@ const RECHECK_EVERY: Duration = Duration::from_secs(5);
 
 /// Longest sleep of a spread cycle between two looks for a reason to hurry.
 const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// After a cycle of a caller has failed, until the next one.
+const AFTER_A_CALLER: Duration = Duration::from_secs(1);
 
 /// How a cycle is paced.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,7 +132,7 @@ impl FlushCycle {
     /// Runs cycles until the task is aborted: each `flush_after` / 2, or when memory or the journal is half full.
     pub(crate) async fn run(self: Arc<FlushCycle>, flush_after: Duration) {
         let half = flush_after / 2;
-        let (mut backoff, mut is_failing) = (store_backoff(), false);
+        let (mut backoff, mut is_failing) = (StoreBackoff::new(), false);
         loop {
             // After a failure only the backoff is waited for: what was written is not durable yet.
             if !is_failing {
@@ -138,7 +141,7 @@ impl FlushCycle {
                     () = self.with.back_pressure.flush_asked_for() => {}
                     () = self.failed.notified() => {
                         is_failing = true;
-                        tokio::time::sleep(backoff.next_wait()).await;
+                        tokio::time::sleep(AFTER_A_CALLER).await;
                     }
                 }
             }
@@ -155,7 +158,7 @@ impl FlushCycle {
                         tracing::error!(%error, "a flush cycle failed; its points stay in the journal; retrying");
                     }
                     is_failing = true;
-                    tokio::time::sleep(backoff.next_wait()).await;
+                    tokio::time::sleep(backoff.next_wait(&error)).await;
                 }
             }
         }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use super::row_writer::RowWriter;
 use crate::{
     back_pressure::BackPressure,
-    backoff::store_backoff,
+    backoff::StoreBackoff,
     deleted_ids::DeletedIds,
     journal_ids::{JournalIds, Writer},
     known_changes::KnownChanges,
@@ -114,7 +114,7 @@ impl ReadBack {
 
     /// Reads points back whenever some are spilled, until the task is aborted.
     pub(crate) async fn run(self: Arc<ReadBack>) {
-        let mut backoff = store_backoff();
+        let mut backoff = StoreBackoff::new();
         loop {
             self.with.spill.begun().await;
             self.with.damage.set_parked(true);
@@ -129,7 +129,7 @@ impl ReadBack {
                     self.with.journal.counters().errors.fetch_add(1, SeqCst);
                     let message = "cannot read spilled points back; they stay in the journal; retrying";
                     self.with.spill.reading.failed(&error, message);
-                    tokio::time::sleep(backoff.next_wait()).await;
+                    tokio::time::sleep(backoff.next_wait(&error)).await;
                 }
             }
         }

@@ -35,7 +35,7 @@ use super::{
 };
 use crate::{
     back_pressure::{BackPressure, Held},
-    backoff::{JOURNAL_RETRY, store_backoff},
+    backoff::{JOURNAL_RETRY, StoreBackoff},
     counters::Durations,
     memtable::{FlushJob, Memtable},
     no_panic::{CallError, NoPanic},
@@ -356,7 +356,7 @@ impl RowWriter {
         let (policies, began) = (memtable.policies(), clock.instant());
         let stored_before = self.counters.metrics.load(Relaxed);
         let mut left = group;
-        let mut backoff = store_backoff();
+        let mut backoff = StoreBackoff::new();
         let mut is_again = are_others_stored;
         while !left.is_empty() {
             // A job that fails while others were stored before is to blame itself.
@@ -389,7 +389,7 @@ impl RowWriter {
             }
             if let Some((_, error)) = refused.first().filter(|_| !is_any_stored) {
                 self.note_failure(error);
-                health.writes.wait(&mut backoff).await;
+                health.writes.wait(backoff.next_wait(&**error)).await;
             }
             left = refused.iter().map(|&(place, _)| left[place].clone()).collect();
         }
@@ -408,7 +408,7 @@ impl RowWriter {
     /// and those that wait. `is_again` says that an earlier attempt may have stored a part of them.
     async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>], mut is_again: bool) -> NotStored {
         let mut parts: Vec<Range<usize>> = std::iter::once(0..sorted.len()).collect();
-        let (mut not_stored, mut backoff) = (NotStored::default(), store_backoff());
+        let (mut not_stored, mut backoff) = (NotStored::default(), StoreBackoff::new());
         let mut is_any_stored = false;
         while let Some(part) = parts.pop() {
             let began = self.with.clock.instant();
@@ -441,7 +441,7 @@ impl RowWriter {
                 Err(error) => {
                     self.counters.store_errors.fetch_add(1, Relaxed);
                     self.note_failure(&error);
-                    self.with.health.writes.wait(&mut backoff).await;
+                    self.with.health.writes.wait(backoff.next_wait(&error)).await;
                     parts.push(part);
                 }
             }
