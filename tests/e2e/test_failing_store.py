@@ -66,6 +66,26 @@ def test_a_disk_of_the_store_that_hangs_is_reported_and_loses_nothing(make_serve
     assert served(server, "second.hung")() == points and served(server, "second.meanwhile")() == more
 
 
+def test_events_that_the_disk_does_not_take_are_in_ready_and_in_a_figure(make_server, tmp_path):
+    shim = DiskShim(tmp_path)
+    server = make_server(start=False, settings=SOON)
+    server.environment = shim.environment(server.data / "store" / "events")
+    server.start()
+    post = lambda what: server.post("/events/", data=f'{{"what": "{what}", "tags": "t"}}').status_code
+    assert post("before") == 200
+    shim.begin(f"fail {ENOSPC}")
+    try:
+        assert post("lost") == 503
+        code, text = ready(server)
+        assert code == 200 and "no events are taken" in text and "No space left" in text, text
+        assert server.counters()["plumbago_events_failing"] == 1 and server.counter("plumbago_events_failed_total") == 1
+        assert "No space left" in status(server)["events"]["problem"]
+    finally:
+        shim.end()
+    assert post("after") == 200
+    assert ready(server)[1].strip() == "ready" and server.counters()["plumbago_events_failing"] == 0
+
+
 def test_a_log_of_names_that_cannot_be_written_is_an_outage_of_the_store(make_server, tmp_path):
     shim = DiskShim(tmp_path)
     server = make_server(start=False, settings=SOON)

@@ -64,5 +64,5 @@ pub use http::{
     Access, AllowedHosts, Answer, Answered, AskedFor, Body, BodyError, BrowserRules, Extension, ExtensionRequest,
     Limits, MemoryUse, Observer, RequestBody, RequestRecord, Response, Sender, SenderLimits, SlowBody, TakenPoints,
 };
-pub use query::{Activity, Doorkeeper, NameOwners, NameScope, Scope, Viewer, WriteScope};
+pub use query::{Activity, Doorkeeper, NameOwners, NameScope, Scope, Viewer, WriteScope, read_tag_expressions};
 pub use tags::TagStyle;

@@ -16,7 +16,7 @@ use crate::{
         python,
     },
     http::{AHEAD, BrowserRules, Chunks, Coding, Rejection, Response, respond, respond_text, short, uncached_head},
-    query::{Backend, Kind, NamesTimes, Query, Reply, Work, blocking, compile_pattern},
+    query::{Backend, Kind, NamesTimes, Query, Reply, Work, blocking, compile_pattern, read_tag_expressions},
 };
 
 /// Tags or values that a completion without a limit lists, as in graphite-web.
@@ -61,7 +61,7 @@ pub(crate) async fn list(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
 pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let encoded = query.path.strip_prefix("/tags/").unwrap_or_default();
     let tag = percent_encoding::percent_decode_str(encoded).decode_utf8_lossy().into_owned();
-    let asked = filtered(query).map(|listing| (tag, listing));
+    let asked = filtered(query).map(|listing| move || Ok((tag, listing()?)));
     tags_work(backend, query, asked, |registry, (tag, listing), limits, turn| {
         listed(turn, limits, |limits| {
             let Some(values) = registry.list_values(tag, listing, limits)? else { return Ok(List::Nothing) };
@@ -75,7 +75,7 @@ pub(crate) async fn details(backend: &Arc<Backend>, query: &Query) -> Result<Rep
 pub(crate) async fn find_series(backend: &Arc<Backend>, query: &Query) -> Result<Reply, Rejection> {
     let expressions = match texts_of(query, "expr", "expr[]") {
         texts if texts.is_empty() => Err("no tag expressions specified".to_owned()),
-        texts => read(&texts),
+        texts => Ok(expressions_of(owned(texts))),
     };
     tags_work(backend, query, expressions, |registry, expressions, limits, turn| {
         Ok(turn.find_tagged(registry, expressions, limits, |_| 0)?.map(Listed::Found))
@@ -102,7 +102,8 @@ pub(crate) async fn complete_values(backend: &Arc<Backend>, query: &Query) -> Re
         true => Err("no tag specified".to_owned()),
         false => completion(query, "valuePrefix", Some(&tag)),
     };
-    tags_work(backend, query, listing.map(|listing| (tag, listing)), |registry, (tag, listing), limits, turn| {
+    let asked = listing.map(|listing| move || Ok((tag, listing()?)));
+    tags_work(backend, query, asked, |registry, (tag, listing), limits, turn| {
         listed(turn, limits, |limits| {
             let values = registry.list_values(tag, listing, limits)?.unwrap_or_default();
             Ok(List::Texts(values.into_iter().map(|one| one.value).collect()))
@@ -257,11 +258,12 @@ fn object(out: &mut Vec<u8>, style: &JsonStyle, depth: usize, fields: &[(&str, F
     });
 }
 
-/// Waits for a turn, calls `work` with what was asked on a thread that may block, and answers with its list.
-async fn tags_work<T: Send + 'static>(
+/// Waits for a turn, reads what is asked and calls `work` with it on a thread that may block, and answers with its list. Compiling
+/// a hundred patterns takes a second.
+async fn tags_work<T>(
     backend: &Arc<Backend>,
     query: &Query,
-    asked: Result<T, String>,
+    asked: Result<impl FnOnce() -> Result<T, String> + Send + 'static, String>,
     work: impl FnOnce(&Registry, &T, &FindLimits, &Work) -> Result<Result<Listed, FindError>, Rejection> + Send + 'static,
 ) -> Result<Reply, Rejection> {
     let asked = match asked {
@@ -281,6 +283,10 @@ async fn tags_work<T: Send + 'static>(
         let stale = Some(HideStale { now: times.now, unless: times.span() });
         let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         backend.finder.has_all()?;
+        let asked = match asked() {
+            Ok(asked) => asked,
+            Err(text) => return Ok(Err(text)),
+        };
         let listed = work(&backend.registry, &asked, &limits, &turn)?;
         match listed.map_err(Problem::from).and_then(|listed| Ok(respond_list(listed, style, coding, &turn)?)) {
             Ok(response) => Ok(Ok(response)),
@@ -383,34 +389,46 @@ fn texts_of<'a>(query: &'a Query, name: &str, with_brackets: &str) -> Vec<&'a st
     if texts.is_empty() { query.parameters.all(with_brackets).collect() } else { texts }
 }
 
-fn read(texts: &[&str]) -> Result<TagExpressions, String> {
-    TagExpressions::read(texts, compile_pattern).map_err(|error| error.to_string())
+fn owned(texts: Vec<&str>) -> Vec<String> {
+    texts.into_iter().map(str::to_owned).collect()
 }
 
-/// The listing of `filter` and `limit`. As in SQL, a negative limit is none.
-fn filtered(query: &Query) -> Result<TagListing, String> {
+fn expressions_of(texts: Vec<String>) -> impl FnOnce() -> Result<TagExpressions, String> {
+    move || read_tag_expressions(&texts).map_err(|error| error.to_string())
+}
+
+/// The listing of `filter` and `limit`, whose pattern is not compiled yet. As in SQL, a negative limit is none.
+fn filtered(query: &Query) -> Result<impl FnOnce() -> Result<TagListing, String> + use<>, String> {
     let filter = query.parameters.last("filter").filter(|filter| !filter.is_empty());
-    let pattern = filter.map(|filter| match filter.starts_with('^') {
-        true => compile_pattern(filter),
-        false => compile_pattern(&format!("^({filter})")),
+    let filter = filter.map(|filter| match filter.starts_with('^') {
+        true => filter.to_owned(),
+        false => format!("^({filter})"),
     });
-    let pattern = pattern.transpose().map_err(|reason| format!("the filter {reason}"))?;
     let limit = query.parameters.last("limit").filter(|limit| !limit.is_empty());
     let limit = limit.map(python::parse_int).transpose()?.and_then(|limit| usize::try_from(limit).ok());
-    Ok(TagListing { pattern, limit, ..TagListing::default() })
+    Ok(move || {
+        let pattern = filter.map(|filter| compile_pattern(&filter, 1)).transpose();
+        let pattern = pattern.map_err(|reason| format!("the filter {reason}"))?;
+        Ok(TagListing { pattern, limit, ..TagListing::default() })
+    })
 }
 
-/// The listing of a completion: of the values of a tag, or of tags. Grafana sends a limit of 0 where it has none: see
-/// docs/differences.md.
-fn completion(query: &Query, prefix: &str, tag: Option<&str>) -> Result<TagListing, String> {
+/// The listing of a completion: of the values of a tag, or of tags; patterns are not compiled yet. Grafana sends a limit of 0 where it
+/// has none: see docs/differences.md.
+fn completion(
+    query: &Query,
+    prefix: &str,
+    tag: Option<&str>,
+) -> Result<impl FnOnce() -> Result<TagListing, String> + use<>, String> {
     let limit = query.parameters.last("limit").filter(|limit| !limit.is_empty()).map(python::parse_int).transpose()?;
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).filter(|&limit| limit > 0);
-    let texts = texts_of(query, "expr", "expr[]");
-    let present = tag.map(|tag| format!("{tag}!="));
-    let expressions = match texts.is_empty() {
-        true => None,
-        false => Some(read(&texts.into_iter().chain(present.as_deref()).collect::<Vec<_>>())?),
-    };
+    let mut texts = owned(texts_of(query, "expr", "expr[]"));
+    if let Some(tag) = tag.filter(|_| !texts.is_empty()) {
+        texts.push(format!("{tag}!="));
+    }
     let prefix = query.parameters.last(prefix).unwrap_or_default().to_owned();
-    Ok(TagListing { expressions, prefix, pattern: None, limit: Some(limit.unwrap_or(COMPLETIONS)) })
+    Ok(move || {
+        let expressions = if texts.is_empty() { None } else { Some(expressions_of(texts)()?) };
+        Ok(TagListing { expressions, prefix, pattern: None, limit: Some(limit.unwrap_or(COMPLETIONS)) })
+    })
 }

@@ -99,6 +99,30 @@ fn a_pattern_with_endless_backtracking_is_rejected() {
     assert!(answer.text().contains("takes too long"), "{}", answer.text());
 }
 
+#[test]
+fn patterns_that_would_take_much_memory_are_rejected() {
+    let server = server(&["m;t=a", "m;t=b"]);
+    let heavy = r"(?=\w{40}|h)".repeat(330);
+    let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+    for path in [
+        format!("/tags/findSeries?expr={}", encoded(&format!("t=~{heavy}"))),
+        format!("/tags/autoComplete/values?tag=t&expr={}", encoded(&format!("t=~{heavy}"))),
+        format!("/tags?filter={}", encoded(&heavy)),
+        format!("/tags/t?filter={}", encoded(&heavy)),
+    ] {
+        let answer = server.get(&path);
+        assert_eq!(answer.status, 400, "{}", answer.text());
+        assert!(answer.text().contains("size limit"), "{}", answer.text());
+    }
+    // Each has its share of a question.
+    let many = |pattern: &str, times| {
+        format!("/tags/findSeries?{}", vec![format!("expr={}", encoded(pattern)); times].join("&"))
+    };
+    assert_eq!(server.get(&many(r"t=~h|\w{30}", 100)).status, 400);
+    let found = server.get(&many(r"t=~h|\w+", 100));
+    assert_eq!((found.status, found.text()), (200, r#"["m;t=a", "m;t=b"]"#));
+}
+
 /// Answers that differ on purpose; docs/differences.md has the rows.
 fn differs(case: &Value) -> bool {
     let (path, body) = (case["path"].as_str().unwrap(), case["body"].as_str().unwrap_or_default());

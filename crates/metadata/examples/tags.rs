@@ -129,7 +129,7 @@ fn questions(registry: &Registry) {
 
 fn compile(pattern: &str) -> Result<Matcher, String> {
     let regex = regex_automata::meta::Regex::new(pattern).map_err(|error| error.to_string())?;
-    Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern))
+    Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern, usize::MAX))
 }
 
 /// The median and the longest of some calls.

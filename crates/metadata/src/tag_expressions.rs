@@ -31,9 +31,10 @@ impl Matcher {
         Matcher { test: Box::new(test), plain: None }
     }
 
-    /// The same, of a test that matches as `pattern` of the crate `regex` does, wherever that takes the pattern.
-    pub fn with_pattern(self, pattern: &str) -> Matcher {
-        let limits = thompson::Config::new().nfa_size_limit(Some(AUTOMATON_BYTES));
+    /// The same, of a test that matches as `pattern` of the crate `regex` does, wherever that takes the pattern, and its automaton no
+    /// more than so many bytes before it has states.
+    pub fn with_pattern(self, pattern: &str, bytes: usize) -> Matcher {
+        let limits = thompson::Config::new().nfa_size_limit(Some(bytes.min(AUTOMATON_BYTES)));
         let plain = DFA::builder().thompson(limits).build(pattern).ok().map(Box::new);
         Matcher { plain, ..self }
     }

@@ -4,7 +4,7 @@
 //! waits for a question, and no question misses a metric. A question that takes long lets such updates pass, so that others
 //! do not wait for its end.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
 use metric::MetricId;
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
@@ -22,8 +22,11 @@ use crate::{
     },
 };
 
-/// Names looked at in one hold of their lock.
-const BATCH: usize = 1024;
+/// Names that are copied in one hold of their lock.
+const BATCH: usize = 256;
+
+/// Bytes of them from which on no more are copied before they are looked at.
+const BATCH_BYTES: usize = 64 << 10;
 
 /// Records that are read together: the processor fetches several at a time.
 const TOGETHER: usize = 32;
@@ -123,7 +126,7 @@ impl Registry {
         let mut budget = self.budget(limits);
         let mut index = self.tag_index(limits)?;
         let within = self.within(&mut index, asked, &mut budget)?;
-        list_tags(&index, asked, within.as_ref(), &mut budget)
+        list_tags(&mut index, asked, within.as_ref(), &mut budget)
     }
 
     /// The values of a tag, by text; `None` when no metric has the tag.
@@ -238,13 +241,17 @@ impl Registry {
         }
     }
 
+    /// Calls `each` without the lock of names: a comparison with a pattern may take a tenth of a second, and everything that looks
+    /// a name up would wait behind the next new metric.
     fn read_names(
         &self,
         mut ids: &mut dyn Iterator<Item = u32>,
         each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>,
     ) -> Result<(), FindError> {
         let mut together = [MetricId::NONE; TOGETHER];
-        loop {
+        let mut copied = CopiedNames::default();
+        let mut is_more = true;
+        while is_more {
             let names = self.read();
             for _ in 0..BATCH / TOGETHER {
                 let mut count = 0;
@@ -252,12 +259,49 @@ impl Registry {
                     *place = MetricId(id);
                     count += 1;
                 }
-                names.shown(&together[..count], each)?;
-                if count < TOGETHER {
-                    return Ok(());
+                let Ok(()) = names.shown::<Infallible>(&together[..count], &mut |id, name| {
+                    copied.push(id, name);
+                    Ok(())
+                });
+                is_more = count == TOGETHER;
+                if !is_more || copied.is_full() {
+                    break;
                 }
             }
+            drop(names);
+            copied.drain(each)?;
         }
+        Ok(())
+    }
+}
+
+/// Names of some metrics, for a look at them without the lock.
+#[derive(Default)]
+struct CopiedNames {
+    text: String,
+    /// Each with the end of its name in the text.
+    ends: Vec<(MetricId, usize)>,
+}
+
+impl CopiedNames {
+    fn push(&mut self, id: MetricId, name: &str) {
+        self.text.push_str(name);
+        self.ends.push((id, self.text.len()));
+    }
+
+    fn is_full(&self) -> bool {
+        BATCH_BYTES <= self.text.len()
+    }
+
+    fn drain(&mut self, each: &mut dyn FnMut(MetricId, &str) -> Result<(), FindError>) -> Result<(), FindError> {
+        let mut begin = 0;
+        for &(id, end) in &self.ends {
+            each(id, &self.text[begin..end])?;
+            begin = end;
+        }
+        self.text.clear();
+        self.ends.clear();
+        Ok(())
     }
 }
 
@@ -303,7 +347,13 @@ fn in_names(error: FindError, limits: &FindLimits) -> FindError {
 
 #[cfg(test)]
 mod tests {
-    use std::{path::Path, sync::Arc};
+    use std::{
+        path::Path,
+        sync::{
+            Arc,
+            atomic::{AtomicU32, Ordering::Relaxed},
+        },
+    };
 
     use metric::Policy;
     use regex_automata::meta::Regex;
@@ -317,7 +367,7 @@ mod tests {
 
     fn compile(pattern: &str) -> Result<Matcher, String> {
         let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
-        Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern))
+        Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern, usize::MAX))
     }
 
     fn registry(names: &[&str]) -> Registry {
@@ -344,6 +394,31 @@ mod tests {
         assert_eq!(tagged(&registry, &["name=a", "dc!=x"]), ["a;dc=y;rack=2"]);
         assert_eq!(tagged(&registry, &["dc=~[xy]", "rack!=~1|3"]), ["a;dc=x", "a;dc=y;rack=2"]);
         assert_eq!(tagged(&registry, &["name=~.", "rack=~(2|)$"]), ["a;dc=x", "a;dc=y;rack=2"]);
+    }
+
+    #[test]
+    fn nobody_waits_for_names_while_their_values_are_compared() {
+        let names: Vec<String> = (0..400).map(|i| format!("m;few=f{};one=o{i}", i / 20)).collect();
+        let registry = Arc::new(registry(&names.iter().map(String::as_str).collect::<Vec<_>>()));
+        let compared = Arc::new(AtomicU32::new(0));
+        let matcher = || {
+            let (registry, compared) = (registry.clone(), compared.clone());
+            Matcher::new(move |value| {
+                compared.fetch_add(u32::from(!value.is_empty()), Relaxed);
+                assert!(registry.names.try_write().is_some(), "the lock of names is held while {value} is compared");
+                Ok(value.ends_with('5'))
+            })
+            .with_pattern(".*5", usize::MAX)
+        };
+        let asked = TagExpressions::read(&["few=f3", "one=~.*5"], |_: &str| Ok(matcher())).unwrap();
+        let found = registry.tagged(&asked, &FindLimits::default()).unwrap();
+        assert_eq!(found.len(), 2);
+        assert_eq!(compared.swap(0, Relaxed), 20);
+        let expressions = TagExpressions::read(&["few=f3"], compile).unwrap();
+        let listing = TagListing { expressions: Some(expressions), pattern: Some(matcher()), ..TagListing::default() };
+        let values = registry.list_values("one", &listing, &FindLimits::default()).unwrap().unwrap();
+        assert_eq!(values.iter().map(|one| one.value.as_str()).collect::<Vec<_>>(), ["o65", "o75"]);
+        assert_eq!(compared.load(Relaxed), 20);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use regex_automata::meta::Regex;
 
 fn compile(pattern: &str) -> Result<Matcher, String> {
     let regex = Regex::new(pattern).map_err(|error| error.to_string())?;
-    Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern))
+    Ok(Matcher::new(move |value| Ok(regex.is_match(value))).with_pattern(pattern, usize::MAX))
 }
 
 fn read(texts: &[String]) -> Result<TagExpressions, String> {

@@ -6,15 +6,19 @@
 use std::{fmt::Write as _, sync::OnceLock};
 
 use fancy_regex::{Captures, Regex, RegexBuilder};
+use regex_automata::nfa::thompson;
 
 /// Steps of backtracking on one name, by its length; beyond, the pattern is rejected. A step may read the rest of the name,
 /// so that longer names get fewer: a match takes about a tenth of a second at most.
 const BACKTRACK_LIMITS: [(usize, usize); 3] = [(256, 25_000), (2 << 10, 5_000), (MAX_REPLACED_BYTES, 100)];
 /// Bytes of the longest pattern.
 const MAX_BYTES: usize = 4 << 10;
-/// Bytes that each part of a pattern may take once compiled; counts such as `{1000}` multiply. A look-around has two
-/// parts at most.
+/// Bytes that a part of a pattern may take once compiled; counts such as `{1000}` multiply. What a search keeps takes some times of it.
 const MAX_COMPILED_BYTES: usize = 2 << 20;
+/// How many times of that all parts of a pattern may take.
+const ALL_PARTS: usize = 4;
+/// Look-arounds and references of a pattern whose size cannot be told, at most.
+const MOST_UNKNOWN: usize = 8;
 /// Bytes of the longest name after replacing. Replacements that double a name, inside of each other, end here.
 const MAX_REPLACED_BYTES: usize = 64 << 10;
 
@@ -22,6 +26,8 @@ const MAX_REPLACED_BYTES: usize = 64 << 10;
 pub struct PythonRegex {
     regex: Regex,
     translated: String,
+    /// Bytes that it may take once compiled.
+    bytes: usize,
     /// The same for longer names, made for the first of them.
     for_longer: [OnceLock<Regex>; 2],
 }
@@ -29,15 +35,24 @@ pub struct PythonRegex {
 impl PythonRegex {
     /// Compiles a pattern. The error describes the mistake in it.
     pub fn new(pattern: &str) -> Result<PythonRegex, String> {
+        PythonRegex::within(pattern, MAX_COMPILED_BYTES)
+    }
+
+    /// As [`PythonRegex::new`], for one of several patterns that are in memory together. Each part of it may take so many bytes once
+    /// compiled, 2 MiB at most.
+    pub fn within(pattern: &str, bytes: usize) -> Result<PythonRegex, String> {
         if pattern.len() > MAX_BYTES {
             return Err(format!("is a pattern of more than {MAX_BYTES} bytes"));
         }
         let translated = translated(pattern);
-        let regex = compiled(&translated, BACKTRACK_LIMITS[0].1).map_err(|error| {
+        let bytes = bytes.min(MAX_COMPILED_BYTES);
+        let mistake = |error: &dyn std::fmt::Display| {
             let shown: String = pattern.chars().take(200).collect();
             format!("must be a regular expression, got '{shown}': {error}")
-        })?;
-        Ok(PythonRegex { regex, translated, for_longer: Default::default() })
+        };
+        check_parts(&translated, bytes).map_err(|error| mistake(&error))?;
+        let regex = compiled(&translated, BACKTRACK_LIMITS[0].1, bytes).map_err(|error| mistake(&error))?;
+        Ok(PythonRegex { regex, translated, bytes, for_longer: Default::default() })
     }
 
     /// The pattern with the limit of steps for a text.
@@ -46,7 +61,7 @@ impl PythonRegex {
         match length.unwrap_or(BACKTRACK_LIMITS.len() - 1).checked_sub(1) {
             None => &self.regex,
             Some(longer) => self.for_longer[longer].get_or_init(|| {
-                compiled(&self.translated, BACKTRACK_LIMITS[longer + 1].1).expect("it was compiled before")
+                compiled(&self.translated, BACKTRACK_LIMITS[longer + 1].1, self.bytes).expect("it was compiled before")
             }),
         }
     }
@@ -174,9 +189,47 @@ impl PythonRegex {
 }
 
 /// A pattern in fancy-regex's syntax, compiled.
-fn compiled(translated: &str, steps: usize) -> Result<Regex, Box<fancy_regex::Error>> {
+fn compiled(translated: &str, steps: usize, bytes: usize) -> Result<Regex, Box<fancy_regex::Error>> {
     let mut builder = RegexBuilder::new(translated);
-    Ok(builder.backtrack_limit(steps).delegate_size_limit(MAX_COMPILED_BYTES).build()?)
+    Ok(builder.backtrack_limit(steps).delegate_size_limit(bytes).build()?)
+}
+
+/// Checks what the parts of a pattern take together. fancy-regex compiles a pattern as a whole, within its limit, unless it has
+/// look-around, atomic groups, conditions or references to groups; then it compiles what is inside of each and between them by
+/// itself, without a limit. Together they are about as large as the same pattern with plain groups in their place.
+fn check_parts(translated: &str, bytes: usize) -> Result<(), String> {
+    const GROUPS: [&str; 6] = ["(?<=", "(?<!", "(?=", "(?!", "(?>", "(?("];
+    let (mut plain, mut breaks, mut rest) = (String::with_capacity(translated.len()), 0, translated);
+    while let Some(next) = rest.chars().next() {
+        if let Some(group) = GROUPS.iter().find(|group| rest.starts_with(**group)) {
+            plain.push_str("(?:");
+            rest = &rest[group.len()..];
+            breaks += 1;
+            continue;
+        }
+        let escaped = rest.get(1..).and_then(|rest| rest.chars().next()).filter(|_| next == '\\');
+        match escaped {
+            Some(of_group) if of_group.is_ascii_digit() || "kgGK".contains(of_group) => breaks += 1,
+            Some(escaped) => plain.extend([next, escaped]),
+            None => plain.push(next),
+        }
+        rest = &rest[next.len_utf8() + escaped.map_or(0, char::len_utf8)..];
+    }
+    if breaks == 0 {
+        return Ok(());
+    }
+    let limit = ALL_PARTS * bytes;
+    let config = thompson::Config::new().nfa_size_limit(Some(limit));
+    match thompson::Compiler::new().configure(config).build(&plain) {
+        Err(error) if error.size_limit().is_some() => {
+            Err(format!("compiled, all of its parts exceed the size limit of {limit} bytes"))
+        }
+        // It has something else that the crate `regex` does not know: each part may take what the crate allows.
+        Err(_) if MOST_UNKNOWN < breaks => {
+            Err(format!("it has more than {MOST_UNKNOWN} look-arounds and references, and its size cannot be told"))
+        }
+        _ => Ok(()),
+    }
 }
 
 fn too_hard(error: fancy_regex::Error) -> String {
@@ -297,6 +350,20 @@ mod tests {
         let regex = PythonRegex::new(pattern).expect("a pattern");
         let replacement = regex.replacement(template).expect("a replacement");
         regex.replace(text, &replacement, &|| false).expect("a replacement")
+    }
+
+    #[test]
+    fn a_pattern_of_many_parts_has_as_much_room_as_one() {
+        let large = |times: usize| PythonRegex::new(&r"(?=\w{40}|h)".repeat(times));
+        assert!(large(1).is_ok());
+        assert!(large(330).is_err_and(|error| error.contains("size")));
+        assert!(PythonRegex::new(&r"(?=a|\d)".repeat(20)).is_ok());
+        assert!(PythonRegex::new(&r"(a)|\1\w{40}".repeat(100)).is_err());
+        // Without any of these it is one part.
+        assert!(PythonRegex::new(r"\w{10}\.\w{10}|\d{20}").is_ok());
+        assert!(PythonRegex::within(r"\w{40}", 64 << 10).is_err());
+        assert!(PythonRegex::within(r"^(web|db)\d+\.[a-z]*", 64 << 10).is_ok());
+        assert!(PythonRegex::within(r"^(\w+)", 160 << 10).is_ok());
     }
 
     // Answers of CPython 3.11.

@@ -12,9 +12,8 @@ use std::{
 use api::{ExtensionRequest, TagStyle};
 use hyper::{Method, StatusCode};
 use ingest::Ingest;
-use metadata::{FindError, FindLimits, Matcher, Registry, TagExpressions};
+use metadata::{FindError, FindLimits, Registry};
 use metric::{MetricId, canonical_name, is_tagged};
-use render::PythonRegex;
 use serde_json::{Value, json};
 
 use crate::asked::{Asked, CancelOnDrop};
@@ -145,11 +144,8 @@ fn find(
         found.extend(leaves.leaves().map(|(id, name)| (name.to_owned(), id)));
     }
     if !expressions.is_empty() {
-        let expressions = TagExpressions::read(&expressions, |pattern| {
-            let regex = PythonRegex::new(pattern)?;
-            Ok(Matcher::new(move |value| regex.finds(value)))
-        });
-        let expressions = expressions.map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+        let expressions =
+            api::read_tag_expressions(&expressions).map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
         let tagged = registry.tagged(&expressions, &limits).map_err(|error| unfit(&error))?;
         found.extend(tagged.leaves().map(|(id, name)| (name.to_owned(), id)));
     }

@@ -126,7 +126,7 @@ impl Readiness {
         if let Some(doubt) = self.ingest.time().doubt() {
             return Ok(format!("ready, but {}", clock::explain(&doubt)));
         }
-        if let Err(error) = self.embedded.check_events_place() {
+        if let Err(error) = self.embedded.check_events() {
             return Ok(format!("ready, but no events are taken: {error}"));
         }
         Ok(match cassandra_problem {

@@ -40,7 +40,13 @@ impl StatusOf {
         status["health"] = health_status(&self.ingest, &self.health);
         status["store"] = store_status(&*self.points, &self.embedded.status());
         let events = self.embedded.event_usage();
-        status["events"] = json!({"events": events.events, "bytes": events.bytes, "refused": events.refused});
+        status["events"] = json!({
+            "events": events.events,
+            "bytes": events.bytes,
+            "refused": events.refused,
+            "failed": events.failed,
+            "problem": self.embedded.check_events().err().map(|error| error.to_string()),
+        });
         status["scrub"] = scrub_status(&self.scrub);
         status["backups"] = backup_status(&self.backups);
         status["quotas"] = quotas::table(self.ingest.quotas());

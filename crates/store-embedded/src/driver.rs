@@ -142,12 +142,12 @@ impl EmbeddedDriver {
         self.tables.check_names_place()
     }
 
-    /// As [`EmbeddedDriver::check_names_place`], of events: none is taken.
+    /// Whether events are taken, as far as that is known: their log is where it was, and the disk took the last event.
     ///
     /// # Errors
-    /// Names the file.
-    pub fn check_events_place(&self) -> Result<(), StoreError> {
-        self.tables.check_events_place()
+    /// Names the file that was removed or replaced, or the error of the disk.
+    pub fn check_events(&self) -> Result<(), StoreError> {
+        self.tables.check_events()
     }
 
     /// Where expired rows go.

@@ -46,6 +46,8 @@ pub struct EventUsage {
     pub bytes: u64,
     /// Events that were refused since the start, because there were as many as [`EventLimits`] allow.
     pub refused: u64,
+    /// Events that were refused since the start, because the disk did not take them.
+    pub failed: u64,
 }
 
 /// The events table.
@@ -59,6 +61,9 @@ pub(crate) struct EventsLog {
     folder: LogFolder,
     limits: EventLimits,
     refusals: AtomicU64,
+    failures: AtomicU64,
+    /// Why the disk took no event, the last time that it was asked.
+    problem: Mutex<Option<String>>,
     /// Whether a start found that the end of the log was lost.
     is_cut: AtomicBool,
 }
@@ -136,9 +141,10 @@ impl EventsLog {
         last_id += log.most_hidden();
         let (events, bytes) = (index.places.len() as u64, index.places.values().map(Place::payload_bytes).sum());
         let queue = Queue { last_id, events, bytes, ..Queue::default() };
-        let (files, refusals, is_cut) = (log.files(), AtomicU64::new(0), AtomicBool::new(is_cut));
+        let (files, is_cut) = (log.files(), AtomicBool::new(is_cut));
+        let (refusals, failures, problem) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
         let (log, queue, index) = (Mutex::new(log), Mutex::new(queue), RwLock::new(index));
-        Ok(EventsLog { log, queue, index, files, folder, limits, refusals, is_cut })
+        Ok(EventsLog { log, queue, index, files, folder, limits, refusals, failures, problem, is_cut })
     }
 
     /// The files, for readers.
@@ -224,6 +230,7 @@ impl EventsLog {
         let records = batch.iter().map(|(_, _, payload)| (EVENT, &payload[..]));
         match log.write(records, |place, _, _| places.push(place)) {
             Ok(()) => {
+                *self.problem.lock() = None;
                 let mut index = self.index.write();
                 for ((id, when, _), place) in batch.iter().zip(places) {
                     index.insert(*id, *when, place);
@@ -231,6 +238,8 @@ impl EventsLog {
                 Ok(())
             }
             Err(error) => {
+                self.failures.fetch_add(batch.len() as u64, Relaxed);
+                *self.problem.lock() = Some(error.to_string());
                 let others = batch.iter().map(|(id, ..)| *id).filter(|other| *other != id);
                 let mut queue = self.queue.lock();
                 queue.failed.extend(others);
@@ -256,7 +265,13 @@ impl EventsLog {
     /// What there is, and what was refused since the start because there were too many.
     pub(crate) fn usage(&self) -> EventUsage {
         let queue = self.queue.lock();
-        EventUsage { events: queue.events, bytes: queue.bytes, refused: self.refusals.load(Relaxed) }
+        let (refused, failed) = (self.refusals.load(Relaxed), self.failures.load(Relaxed));
+        EventUsage { events: queue.events, bytes: queue.bytes, refused, failed }
+    }
+
+    /// Why the disk took no event, the last time that it was asked; `None` where it took one, or was not asked yet.
+    pub(crate) fn problem(&self) -> Option<String> {
+        self.problem.lock().clone()
     }
 
     /// Deletes the events before a time, durably. Their ids are not given again. Returns how many.

@@ -133,9 +133,10 @@ impl Tables {
         self.names.log_files().check_places(&self.dir.join("names"))
     }
 
-    /// As [`Tables::check_names_place`], of events.
-    pub(crate) fn check_events_place(&self) -> Result<(), StoreError> {
-        self.events.log_files().check_places(&self.dir.join("events"))
+    /// Whether events are taken, as far as that is known: the files of their log are where they were, and the disk took the last one.
+    pub(crate) fn check_events(&self) -> Result<(), StoreError> {
+        self.events.log_files().check_places(&self.dir.join("events"))?;
+        self.events.problem().map_or(Ok(()), |problem| Err(StoreError::Unavailable(problem)))
     }
 
     /// Writes everything to files.

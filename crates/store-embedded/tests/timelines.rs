@@ -264,7 +264,7 @@ fn names_whose_log_was_replaced_are_not_stored_until_it_is_back() {
         driver.check_names_place().unwrap();
         change(&names, &aside);
         assert!(driver.check_names_place().unwrap_err().to_string().contains("00000001.log"));
-        driver.check_events_place().unwrap();
+        driver.check_events().unwrap();
         for _ in 0..2 {
             let error = block_on(driver.sync_metrics()).unwrap_err();
             assert!(error.to_string().contains("00000001.log"), "{error}");

@@ -19,6 +19,7 @@ pub(crate) use backend::Backend;
 pub use name_scope::NameScope;
 pub(crate) use parsed::Query;
 pub(crate) use patterns::compile_pattern;
+pub use patterns::read_tag_expressions;
 pub(crate) use protocol::Protocol;
 pub(crate) use reply::Reply;
 pub(crate) use sender_limits::SenderUse;

@@ -12,7 +12,7 @@ use render::{Argument, Expression, Fetch, Span};
 use super::request::RenderRequest;
 use crate::{
     http::Rejection,
-    query::{Backend, Work, compile_pattern, is_invalid_pattern},
+    query::{Backend, Work, is_invalid_pattern, read_tag_expressions},
 };
 
 /// The metrics of each path of a request. Each path is resolved once; where there are rules for stale metrics, once for each
@@ -109,7 +109,7 @@ fn tag_expressions(call: &str) -> Result<TagExpressions, TagError> {
         Argument::Text(text) => Some(text),
         _ => None,
     });
-    TagExpressions::read(&texts.collect::<Vec<_>>(), compile_pattern)
+    read_tag_expressions(&texts.collect::<Vec<_>>())
 }
 
 /// The rejection of a request for more series than `limit`.

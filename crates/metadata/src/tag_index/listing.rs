@@ -63,6 +63,30 @@ impl TagListing {
         matches.map_err(|reason| TagError::Pattern { expression: text.to_owned(), reason }.into())
     }
 
+    /// Those of some texts that the pattern takes. Others may change the index while they are compared: one comparison may take a
+    /// tenth of a second.
+    fn taken<T>(
+        &self,
+        shared: &mut dyn SharedIndex,
+        mut texts: Vec<(String, T)>,
+        budget: &Budget<'_>,
+    ) -> Result<Vec<(String, T)>, FindError> {
+        if self.pattern.is_none() {
+            return Ok(texts);
+        }
+        let mut taken = Ok(());
+        shared.without(&mut || {
+            texts.retain(|(text, _)| {
+                let takes = if taken.is_ok() { self.takes(text, budget) } else { Ok(false) };
+                takes.unwrap_or_else(|error| {
+                    taken = Err(error);
+                    false
+                })
+            });
+        });
+        taken.map(|()| texts)
+    }
+
     fn is_full(&self, listed: usize) -> bool {
         self.limit.is_some_and(|limit| listed >= limit)
     }
@@ -70,29 +94,40 @@ impl TagListing {
 
 /// The tags of metrics, of those in `within` if it is given, by text. Tags that the expressions use are left out.
 pub(crate) fn list_tags(
-    shared: &dyn SharedIndex,
+    shared: &mut dyn SharedIndex,
     asked: &TagListing,
     within: Option<&RoaringBitmap>,
     budget: &mut Budget<'_>,
 ) -> Result<Vec<ListedTag>, FindError> {
-    let index = shared.index();
-    let mut listed = Vec::new();
-    let mut bytes = 0;
-    for &tag in index.tags_with_prefix(&asked.prefix) {
+    let (mut listed, mut bytes) = (Vec::new(), 0);
+    // The last tag that was met. Others may come, and go, between some and the next.
+    let mut last: Option<String> = None;
+    loop {
+        let index = shared.index();
+        let tags = index.tags_with_prefix(&asked.prefix);
+        let begin = last.as_ref().map_or(0, |last| tags.partition_point(|&tag| index.tag_text(tag) <= last.as_str()));
+        let tags = &tags[begin..];
+        let tags = &tags[..tags.len().min(PASS)];
+        let Some(&end) = tags.last() else { return Ok(listed) };
+        last = Some(index.tag_text(end).to_owned());
+        budget.spend(STEPS_PER_VALUE * tags.len() as u64)?;
+        let is_used = |text: &str| asked.expressions.iter().flat_map(TagExpressions::iter).any(|one| one.tag == text);
+        let is_there = |tag| within.is_none_or(|within| index.postings.meets(index.tag_metrics(tag), within));
+        let wanted = tags.iter().filter(|&&tag| !is_used(index.tag_text(tag)) && is_there(tag));
+        let wanted = wanted.map(|&tag| (index.tag_text(tag).to_owned(), ())).collect();
+        for (tag, ()) in asked.taken(shared, wanted, budget)? {
+            if asked.is_full(listed.len()) {
+                return Ok(listed);
+            }
+            bytes += size_of::<ListedTag>() + tag.len();
+            budget.check(bytes, listed.len() + 1)?;
+            listed.push(ListedTag { id: text_id(&tag), tag });
+        }
         if asked.is_full(listed.len()) {
-            break;
+            return Ok(listed);
         }
-        budget.spend(STEPS_PER_VALUE)?;
-        let text = index.tag_text(tag);
-        let is_used = asked.expressions.iter().flat_map(TagExpressions::iter).any(|one| one.tag == text);
-        let is_there = || within.is_none_or(|within| index.postings.meets(index.tag_metrics(tag), within));
-        if !is_used && is_there() && asked.takes(text, budget)? {
-            listed.push(ListedTag { id: text_id(text), tag: text.to_owned() });
-            bytes += size_of::<ListedTag>() + text.len();
-            budget.check(bytes, listed.len())?;
-        }
+        shared.let_pass();
     }
-    Ok(listed)
 }
 
 /// The values of a tag, of metrics in `within` if it is given, by text; `None` when none of these has the tag.
@@ -132,25 +167,33 @@ pub(crate) fn list_values(
             last.as_ref().map_or(0, |last| values.partition_point(|&value| index.value_text(value) <= last.as_str()));
         let values = &values[begin..];
         let values = &values[..values.len().min(PASS)];
+        let Some(&end) = values.last() else { break };
+        last = Some(index.value_text(end).to_owned());
+        let mut wanted = Vec::new();
         for &value in values {
-            if asked.is_full(listed.len()) {
-                return Ok(Some(listed));
+            // Without a pattern all of them are listed.
+            if asked.pattern.is_none() && asked.is_full(listed.len() + wanted.len()) {
+                break;
             }
             budget.spend(STEPS_PER_VALUE)?;
             let metrics = index.value_metrics(value);
             let count =
                 within.map_or_else(|| index.postings.len(metrics), |within| index.postings.count_in(metrics, within));
-            let text = index.value_text(value);
-            if count > 0 && asked.takes(text, budget)? {
-                listed.push(ListedValue { id: text_id(text), value: text.to_owned(), count });
-                bytes += size_of::<ListedValue>() + text.len();
-                budget.check(bytes, listed.len())?;
+            if count > 0 {
+                wanted.push((index.value_text(value).to_owned(), count));
             }
         }
-        let Some(&value) = values.last() else { break };
-        let last = last.get_or_insert_default();
-        last.clear();
-        last.push_str(index.value_text(value));
+        for (value, count) in asked.taken(shared, wanted, budget)? {
+            if asked.is_full(listed.len()) {
+                break;
+            }
+            bytes += size_of::<ListedValue>() + value.len();
+            budget.check(bytes, listed.len() + 1)?;
+            listed.push(ListedValue { id: text_id(&value), value, count });
+        }
+        if asked.is_full(listed.len()) {
+            break;
+        }
         shared.let_pass();
     }
     Ok(Some(listed))

@@ -35,8 +35,11 @@ pub(super) const VALUES_PER_NAME: u64 = 3;
 /// Values that are read together, without a change of the index in between.
 const TOGETHER: usize = 32;
 
-/// Values that are compared before others may change the index, where that is quick; [`TOGETHER`] where it is not.
+/// Values that are compared before others may change the index, where that is quick.
 const PASS: usize = 256;
+
+/// The same where it is not: one comparison may take a tenth of a second.
+const SLOW_PASS: usize = 4;
 
 /// Ids that operations on bitmaps take a step for.
 const IDS_PER_STEP: u64 = 64;
@@ -171,8 +174,9 @@ impl Search<'_, '_> {
             });
             let values = &values[begin..];
             let values = &values[..values.len().min(PASS)];
+            let together = if comparison.is_quick() || is_all { TOGETHER } else { SLOW_PASS };
             let mut entries = Vec::with_capacity(TOGETHER);
-            for values in values.chunks(TOGETHER) {
+            for values in values.chunks(together) {
                 entries.clear();
                 // All before any is compared: each is somewhere else in memory, and the processor fetches several at a time.
                 index.read_values(values, &mut entries);
@@ -208,7 +212,7 @@ impl Search<'_, '_> {
             let index = self.shared.index();
             let Some(tag) = index.tag(&expression.tag) else { return Ok(()) };
             let mut entries = Vec::with_capacity(PASS);
-            let most = if comparison.is_quick() { PASS } else { TOGETHER };
+            let most = if comparison.is_quick() { PASS } else { SLOW_PASS };
             let most = most.min((end - next) as usize);
             let Some(behind) = index.read_in_memory(tag, (next, most), &mut entries) else { return Ok(()) };
             compare(index, &entries, &mut comparison, found, self.budget, union)?;

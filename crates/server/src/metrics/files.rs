@@ -35,13 +35,23 @@ pub(super) fn file_families(files: &StoreStatus) -> [MetricFamily; 10] {
 }
 
 /// The events.
-pub(super) fn event_families(events: &EventUsage) -> [MetricFamily; 3] {
+pub(super) fn event_families(events: &EventUsage, are_taken: bool) -> [MetricFamily; 5] {
     let refused =
         "Events that got status 507, because there were as many as limits.events or limits.events_bytes allows.";
     [
         gauge("plumbago_events", "Events that are kept.", events.events as f64),
         gauge("plumbago_events_bytes", "Bytes of these events.", events.bytes as f64),
         counter("plumbago_events_refused_total", refused, events.refused as f64),
+        counter(
+            "plumbago_events_failed_total",
+            "Events that got status 503, because the disk did not take them.",
+            events.failed as f64,
+        ),
+        gauge(
+            "plumbago_events_failing",
+            "1 while no events are taken: the disk did not take the last one, or their log was removed or replaced.",
+            flag(!are_taken),
+        ),
     ]
 }
 

@@ -168,7 +168,8 @@ impl Metrics {
             families.extend(scraped.families());
             families.extend(branch_families(&scraped.branches));
             families.extend(files::file_families(&scraped.embedded.status()));
-            families.extend(files::event_families(&scraped.embedded.event_usage()));
+            let are_events_taken = scraped.embedded.check_events().is_ok();
+            families.extend(files::event_families(&scraped.embedded.event_usage(), are_events_taken));
             families.extend(health_families(&scraped.health));
             families.extend(quotas::quota_families(&shown(scraped.ingest.quotas())));
             families.extend(scraped.peers.iter().flat_map(|peers| nodes::node_families(peers)));

@@ -45,7 +45,7 @@ fn what_expired_leaves_the_disk_and_its_ids_are_not_given_again() {
         assert_eq!(events.put(&event(when, 60_000)).unwrap(), when as u64);
     }
     let before = events.disk_bytes();
-    assert_eq!(events.usage(), EventUsage { events: 60, bytes: 60 * 60_025 + 51 + 60, refused: 0 });
+    assert_eq!(events.usage(), EventUsage { events: 60, bytes: 60 * 60_025 + 51 + 60, refused: 0, failed: 0 });
     assert_eq!(events.expire(51).unwrap(), 50);
     assert_eq!(times(&events), (51..=60).collect::<Vec<_>>());
     assert!(events.disk_bytes() < before / 5, "{} of {before} bytes", events.disk_bytes());
@@ -116,9 +116,11 @@ fn an_event_that_could_not_be_written_does_not_count() {
     disk.set_plan(Some(FaultPlan { times: 100, ..FaultPlan::once(0, Fault::EIO) }));
     assert!(matches!(events.put(&event(2, 10)), Err(StoreError::Io { .. })));
     disk.set_plan(None);
-    assert_eq!(events.usage().events, 1);
+    let usage = events.usage();
+    assert_eq!((usage.events, usage.failed), (1, 1));
+    assert!(events.problem().is_some());
     events.put(&event(3, 10)).unwrap();
-    assert_eq!(times(&events), [1, 3]);
+    assert_eq!((times(&events), events.problem(), events.usage().failed), (vec![1, 3], None, 1));
 }
 
 #[test]
