@@ -132,3 +132,28 @@ def test_a_deletion_is_in_the_tables_and_on_all_nodes_and_stays_over_restarts(ma
     for node in nodes:
         eventually(lambda node=node: listed(node, "second.del.*"), left, 20)
         assert node.points("second.del.m0", **{"from": now - 3600}) == {now - 5: 7}
+
+
+def test_what_a_node_deleted_is_not_back_after_its_restart(make_server, cassandra):
+    # Names are read whole once, at the start: afterwards the log of changes alone says what is there.
+    over = OverCassandra(make_server, cassandra)
+    one, other = over.server(), over.server()
+    now = aligned_now()
+    other.send([(name, now, 1.0) for name in ["back.deleted", "back.kept", "back.made_again"]])
+    eventually(lambda: len(listed(one, "back.*")), 3, 20)
+    flush(other)
+    for name in ["back.deleted", "back.made_again"]:
+        assert one.post("/admin/delete", data={"query": name}).status_code == 200
+    eventually(lambda: listed(other, "back.*"), [("back.kept", True)], 20)
+    other.send([("back.made_again", now, 2.0)])
+    left = [("back.kept", True), ("back.made_again", True)]
+    eventually(lambda: listed(one, "back.*"), left, 20)
+    flush(other)
+    for end in [one.stop, one.kill]:
+        end()
+        one.start()
+        eventually(lambda: listed(one, "back.*"), left, 20)
+        # The start has read all names and followed the log by then.
+        for _ in range(15):
+            time.sleep(0.2)
+            assert [listed(node, "back.*") for node in [one, other]] == [left] * 2

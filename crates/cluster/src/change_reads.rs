@@ -9,6 +9,8 @@
 //! 3. After polls that failed, the next one is deep, and begins ten minutes before the last one that did not.
 //! 4. The first poll reads all that is kept: names in the journal may have been deleted while this node was down.
 //! 5. Rows that were applied are remembered for as long as a poll may read them, so that each is applied once.
+//! 6. Names that this node created itself need not be read. Those that it deleted are: a creation of another node that is read
+//!    later, or again after a restart, may be older.
 //!
 //! A row is missed where its writer's clock is more than ten minutes behind or two ahead, and where it is written more than ten
 //! minutes after its time. The next read of all names finds its names. After an absence for which rows are not kept,
@@ -16,7 +18,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use store_cassandra::{CHANGES_KEPT, ChangeKey};
+use store_cassandra::{CHANGES_KEPT, ChangeKey, ListedChange, NodeId};
 
 /// Microseconds of a partition.
 pub(crate) const BUCKET: i64 = 60 * SECOND;
@@ -89,16 +91,17 @@ impl ChangeReads {
         Poll { reads, is_behind, began: now, is_deep }
     }
 
-    /// Those of these keys that were not applied, in their order.
-    pub(crate) fn unapplied(&self, bucket: i64, keys: Vec<ChangeKey>) -> Vec<ChangeKey> {
+    /// Which of these rows to read and apply for the node `own`, in their order.
+    pub(crate) fn unapplied(&self, bucket: i64, listed: Vec<ListedChange>, own: NodeId) -> Vec<ChangeKey> {
         let applied = self.applied.get(&bucket);
-        let mut keys: Vec<ChangeKey> =
-            keys.into_iter().filter(|key| applied.is_none_or(|applied| !applied.contains(key))).collect();
+        let is_applied = |key: &ChangeKey| applied.is_some_and(|applied| applied.contains(key));
+        let is_wanted = |row: &ListedChange| (row.is_deletion || row.key.node != own) && !is_applied(&row.key);
+        let mut keys: Vec<ChangeKey> = listed.into_iter().filter(is_wanted).map(|row| row.key).collect();
         keys.sort_unstable();
         keys
     }
 
-    /// Notes that a row was applied, or needs not be.
+    /// Notes that a row was applied.
     pub(crate) fn applied(&mut self, bucket: i64, key: ChangeKey) {
         if REMEMBERED <= self.applied.values().map(HashSet::len).sum() {
             self.applied = BTreeMap::new();
@@ -122,7 +125,6 @@ mod tests {
     use std::collections::HashMap;
 
     use host::{Random, SeededRandom};
-    use store_cassandra::NodeId;
 
     use super::*;
 
@@ -131,8 +133,12 @@ mod tests {
     /// A row, and the moment from which it can be read.
     struct Row {
         key: ChangeKey,
+        is_deletion: bool,
         lands: i64,
     }
+
+    /// The node that reads. Others have numbers below.
+    const OWN: u128 = 4;
 
     /// A naive reader over naive tables: makes the reads that it is given, and notes when each row was first seen.
     struct Reader<'a> {
@@ -157,7 +163,8 @@ mod tests {
                         && row.lands <= now
                         && now < expires
                 });
-                for key in self.reads.unapplied(bucket, rows.map(|row| row.key).collect()) {
+                let listed = rows.map(|row| ListedChange { key: row.key, is_deletion: row.is_deletion }).collect();
+                for key in self.reads.unapplied(bucket, listed, NodeId::of_number(OWN)) {
                     assert!(self.seen.insert(key, now).is_none(), "{key:?} is applied twice");
                     self.reads.applied(bucket, key);
                 }
@@ -165,6 +172,11 @@ mod tests {
             self.reads.done(&poll);
             poll.reads.len()
         }
+    }
+
+    /// Whether a row is to be applied: its names are not new to the node that reads, or it deleted them.
+    fn is_news(row: &&Row) -> bool {
+        row.is_deletion || row.key.node != NodeId::of_number(OWN)
     }
 
     /// Writers whose clocks are off by up to these many seconds, behind and ahead; rows that land up to `late` seconds late.
@@ -177,6 +189,7 @@ mod tests {
             let written = at + skews[node as usize];
             Row {
                 key: ChangeKey { written, node: NodeId::of_number(node as u128), part },
+                is_deletion: below(4) == 0,
                 lands: at + below(late * SECOND),
             }
         };
@@ -197,10 +210,16 @@ mod tests {
                 Reader { rows: &rows, reads: ChangeReads::default(), seen: HashMap::new(), scans: Vec::new() };
             let polls = 1240;
             let statements: usize = (0..polls).map(|nth| reader.poll(START + nth * SECOND / 2)).sum();
-            for row in &rows {
+            for row in rows.iter().filter(is_news) {
                 let seen = reader.seen.get(&row.key).unwrap_or_else(|| panic!("seed {seed}: {:?} is missed", row.key));
                 assert!(*seen - row.lands <= SECOND / 2, "seed {seed}: {:?} is late", row.key);
             }
+            let of_others = |key: &&ChangeKey| rows.iter().any(|row| row.key == **key && is_news(&row));
+            assert_eq!(
+                reader.seen.keys().filter(of_others).count(),
+                reader.seen.len(),
+                "seed {seed}: own creations are read"
+            );
             assert!(statements as i64 * 2 < polls * 3, "seed {seed}: {statements} statements for {polls} polls");
             assert!(reader.scans.is_empty(), "seed {seed}");
         }
@@ -217,7 +236,7 @@ mod tests {
             (0..5000).filter(|_| random.below(10) > 0).for_each(|nth| {
                 reader.poll(START + nth * SECOND / 2);
             });
-            for row in &rows {
+            for row in rows.iter().filter(is_news) {
                 let seen = reader.seen.get(&row.key).unwrap_or_else(|| panic!("seed {seed}: {:?} is missed", row.key));
                 assert!(*seen - row.lands <= 65 * SECOND, "seed {seed}: {:?} is late", row.key);
             }
@@ -237,7 +256,7 @@ mod tests {
             (0..300).for_each(|nth| {
                 reader.poll(back + nth * SECOND / 2);
             });
-            let missed = rows.iter().filter(|row| !reader.seen.contains_key(&row.key)).count();
+            let missed = rows.iter().filter(is_news).filter(|row| !reader.seen.contains_key(&row.key)).count();
             match reader.scans.as_slice() {
                 [] => assert_eq!(missed, 0, "seed {seed}: {away} s away"),
                 [at] => assert!(*at == back && 6000 < away, "seed {seed}: {away} s away"),

@@ -4,6 +4,7 @@
 //! 2. Created names get ids here, unless a later deletion was applied: then the tables of names decide.
 //! 3. Deleted names are looked up: what is in the tables, or was created here since and waits to be written there, stays. The others are
 //!    deleted here with their points, except points of slots that begin after the deletion, which make the metric again.
+//! 4. So are names that this node deleted itself: an older creation of another node may be read after the deletion, at each start too.
 //!
 //! A row counts as applied when all of this succeeded; a failure leaves it to the next poll.
 
@@ -153,17 +154,15 @@ impl Follower {
         poll: &Poll,
     ) -> Result<(), StoreError> {
         for &KeysRead { bucket, since } in &poll.reads {
-            let keys = driver.change_keys(bucket, since).await?;
-            let (own, keys): (Vec<ChangeKey>, Vec<ChangeKey>) =
-                state.reads.unapplied(bucket, keys).into_iter().partition(|key| key.node == node);
-            own.into_iter().for_each(|key| state.reads.applied(bucket, key));
+            let listed = driver.list_changes(bucket, since).await?;
+            let keys = state.reads.unapplied(bucket, listed, node);
             for keys in keys.chunks(ROWS) {
                 let rows = driver.changes(bucket, keys[0].written, keys[keys.len() - 1].written).await?;
                 // Others between them were applied before.
                 let wanted: HashSet<&ChangeKey> = keys.iter().collect();
                 for row in rows.into_iter().filter(|row| wanted.contains(&row.key)) {
                     let key = row.key;
-                    self.apply(driver, state, row).await?;
+                    self.apply(driver, node, state, row).await?;
                     state.reads.applied(bucket, key);
                 }
             }
@@ -171,15 +170,26 @@ impl Follower {
         Ok(())
     }
 
-    async fn apply(&self, driver: &CassandraDriver, state: &mut State, row: Change) -> Result<(), StoreError> {
+    async fn apply(
+        &self,
+        driver: &CassandraDriver,
+        node: NodeId,
+        state: &mut State,
+        row: Change,
+    ) -> Result<(), StoreError> {
         let Change { key, changed, names } = row;
+        if key.node == node {
+            remember(&mut state.deletions, &names, key.written);
+            // The tables had the deletion before the log: there is nothing to look at again.
+            return self.delete(driver, names, Deleter::ThisNode).await.map(drop);
+        }
         self.log.saw(key.written);
         let count = names.len() as u64;
         match changed {
             Changed::Created(policy) => self.create(driver, state, key.written, names, policy).await?,
             Changed::Deleted => {
                 remember(&mut state.deletions, &names, key.written);
-                let left = self.delete(driver, names).await?;
+                let left = self.delete(driver, names, Deleter::Another).await?;
                 if !left.is_empty() {
                     state.doubtful.push((self.clock.instant() + LOOK_AGAIN, left));
                 }
@@ -219,6 +229,7 @@ impl Follower {
         &self,
         driver: &CassandraDriver,
         names: Vec<(String, Timestamp)>,
+        deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
         let mut known: HashMap<String, (MetricId, Timestamp)> = {
@@ -227,8 +238,10 @@ impl Follower {
             let id = |name: &str| shown.find(registry.hash(name.as_bytes()), name.as_bytes());
             let known = names.into_iter().filter_map(|(name, at)| Some((id(&name)?, name, at)));
             // Points for it came here after this deletion: its rows are still to be written. In the same second it is the one that
-            // was deleted, as a journal that is replayed may name it; points of later seconds make it again.
-            let is_newer = |id: MetricId, at| unregistered.contains(&id) && at < shown.created_on(id);
+            // was deleted, as a journal that is replayed may name it; points of later seconds make it again. A journal does not
+            // name what its own node deleted.
+            let is_after = |id: MetricId, at| deleter == Deleter::ThisNode || at < shown.created_on(id);
+            let is_newer = |id: MetricId, at| unregistered.contains(&id) && is_after(id, at);
             known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
         };
         if known.is_empty() {
@@ -244,7 +257,7 @@ impl Follower {
     async fn look_again(&self, driver: &CassandraDriver, state: &mut State) -> Result<(), StoreError> {
         let now = self.clock.instant();
         while let Some((_, names)) = state.doubtful.first().filter(|(due, _)| *due <= now) {
-            self.delete(driver, names.clone()).await?;
+            self.delete(driver, names.clone(), Deleter::Another).await?;
             state.doubtful.remove(0);
         }
         Ok(())
@@ -253,6 +266,13 @@ impl Follower {
     fn now(&self) -> i64 {
         self.clock.since_epoch().as_micros() as i64
     }
+}
+
+/// Which node deleted names from the tables.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Deleter {
+    ThisNode,
+    Another,
 }
 
 /// Remembers deletions, and forgets those that are so old that no row before them is read any more.

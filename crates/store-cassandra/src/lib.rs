@@ -46,6 +46,7 @@ pub use in_memory::{Fate, InMemoryTables, InMemoryWriter, Link};
 pub use names::{RejectedNames, ScanReport};
 pub use options::{ClusterOptions, Consistencies, Credentials, Indexes, Layout, Options, TlsOptions};
 pub use peers::{
-    CHANGES_KEPT, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NODE_KEPT, NodeId, NodeRow,
+    CHANGES_KEPT, Change, ChangeKey, Changed, ListedChange, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NODE_KEPT,
+    NodeId, NodeRow,
 };
 pub use scylla::statement::Consistency;

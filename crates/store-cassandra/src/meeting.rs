@@ -5,7 +5,7 @@ use store::StoreError;
 use crate::{
     CassandraDriver,
     claim::Identity,
-    peers::{Change, ChangeKey, NodeId, NodeRow},
+    peers::{Change, ListedChange, NodeId, NodeRow},
 };
 
 impl From<Identity> for NodeId {
@@ -47,12 +47,12 @@ impl CassandraDriver {
         self.peers.append_changes(bucket, rows).await
     }
 
-    /// The keys of the rows of a bucket that were written at this moment or later, microseconds since 1970; in their order.
+    /// The rows of a bucket that were written at this moment or later, microseconds since 1970, without their names; in their order.
     ///
     /// # Errors
     /// The cluster cannot answer.
-    pub async fn change_keys(&self, bucket: i64, since: i64) -> Result<Vec<ChangeKey>, StoreError> {
-        self.peers.change_keys(bucket, since).await
+    pub async fn list_changes(&self, bucket: i64, since: i64) -> Result<Vec<ListedChange>, StoreError> {
+        self.peers.list_changes(bucket, since).await
     }
 
     /// The rows of a bucket that were written between these moments, both included, in their order. Rows of an unknown kind or

@@ -6,7 +6,7 @@ mod changes;
 mod nodes;
 mod tables;
 
-pub use changes::{Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE};
+pub use changes::{Change, ChangeKey, Changed, ListedChange, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE};
 pub use nodes::NodeRow;
 pub(crate) use tables::Peers;
 pub use tables::{CHANGES_KEPT, NODE_KEPT, NodeId};

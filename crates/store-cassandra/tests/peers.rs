@@ -4,7 +4,7 @@ mod node;
 
 use metric::{Aggregation, Policy};
 use store_cassandra::{
-    CassandraDriver, Change, ChangeKey, Changed, NodeId, NodeRow,
+    CassandraDriver, Change, ChangeKey, Changed, ListedChange, NodeId, NodeRow,
     schema::{self, Schema},
 };
 
@@ -82,10 +82,11 @@ async fn changes_are_read_back_in_their_order_by_the_moment_they_were_written() 
     for _ in 0..2 {
         driver.append_changes(7, &rows[3..]).await.unwrap();
     }
-    let keys: Vec<ChangeKey> = rows.iter().map(|row| row.key).collect();
-    assert_eq!(driver.change_keys(7, 0).await.unwrap(), keys);
-    assert_eq!(driver.change_keys(7, 101).await.unwrap(), keys[3..]);
-    assert_eq!(driver.change_keys(8, 0).await.unwrap(), []);
+    let listed: Vec<ListedChange> =
+        rows.iter().map(|row| ListedChange { key: row.key, is_deletion: row.changed == Changed::Deleted }).collect();
+    assert_eq!(driver.list_changes(7, 0).await.unwrap(), listed);
+    assert_eq!(driver.list_changes(7, 101).await.unwrap(), listed[3..]);
+    assert_eq!(driver.list_changes(8, 0).await.unwrap(), []);
     assert_eq!(driver.changes(7, 100, 200).await.unwrap(), rows);
     assert_eq!(driver.changes(7, 100, 199).await.unwrap(), rows[..3]);
     // What a later version may write is passed over.

@@ -30,6 +30,15 @@ pub struct ChangeKey {
     pub part: i32,
 }
 
+/// A row without its names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListedChange {
+    /// Where it is.
+    pub key: ChangeKey,
+    /// Whether its names were deleted.
+    pub is_deletion: bool,
+}
+
 /// What happened to the names of a row.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Changed {
@@ -64,8 +73,8 @@ impl Peers {
                         "INSERT INTO {table} (bucket, written, node, part, kind, policy, names) VALUES (?, ?, ?, ?, ?, ?, ?)"
                     ))
                     .await?,
-                keys: self
-                    .prepare(&format!("SELECT written, node, part FROM {table} WHERE bucket = ? AND written >= ?"))
+                list: self
+                    .prepare(&format!("SELECT written, node, part, kind FROM {table} WHERE bucket = ? AND written >= ?"))
                     .await?,
                 rows: self
                     .prepare(&format!(
@@ -102,12 +111,17 @@ impl Peers {
         written.map(drop).map_err(|error| unavailable("telling other nodes of names", &self.keyspace, &error))
     }
 
-    /// See [`crate::CassandraDriver::change_keys`].
-    pub(crate) async fn change_keys(&self, bucket: i64, since: i64) -> Result<Vec<ChangeKey>, StoreError> {
+    /// See [`crate::CassandraDriver::list_changes`].
+    pub(crate) async fn list_changes(&self, bucket: i64, since: i64) -> Result<Vec<ListedChange>, StoreError> {
         const WHAT: &str = "reading the keys of table changes";
+        type Row = (i64, Uuid, i32, Option<String>);
         let statements = self.of_changes().await?;
-        let rows = read::<(i64, Uuid, i32)>(WHAT, self.run(WHAT, &statements.keys, (bucket, since)).await?)?;
-        Ok(rows.into_iter().map(|(written, node, part)| ChangeKey { written, node: NodeId(node), part }).collect())
+        let rows = read::<Row>(WHAT, self.run(WHAT, &statements.list, (bucket, since)).await?)?;
+        let listed = |(written, node, part, kind): Row| ListedChange {
+            key: ChangeKey { written, node: NodeId(node), part },
+            is_deletion: kind.as_deref() == Some(DELETED),
+        };
+        Ok(rows.into_iter().map(listed).collect())
     }
 
     /// See [`crate::CassandraDriver::changes`].

@@ -49,7 +49,7 @@ pub(super) struct NodeStatements {
 /// Of the table `changes`.
 pub(super) struct ChangeStatements {
     pub(super) insert: PreparedStatement,
-    pub(super) keys: PreparedStatement,
+    pub(super) list: PreparedStatement,
     pub(super) rows: PreparedStatement,
 }
 
