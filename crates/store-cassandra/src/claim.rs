@@ -246,7 +246,7 @@ impl Row {
     async fn take_over(&self, node: Uuid, holder: &Holder) -> Result<(), StoreError> {
         let is_itself = holder.node == Some(node) && holder.location == self.location;
         if holder.is_alive && !is_itself {
-            return Err(self.rejection(node, holder));
+            return Err(rejection(self.writer, node, holder));
         }
         // Only if no other node did so meanwhile, not even a copy of this data directory, which has the same node id.
         let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
@@ -266,21 +266,8 @@ impl Row {
         let now = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
         match now.node == Some(node) && now.location == self.location {
             true => Ok(()),
-            false => Err(self.rejection(node, &now)),
+            false => Err(rejection(self.writer, node, &now)),
         }
-    }
-
-    fn rejection(&self, node: Uuid, holder: &Holder) -> StoreError {
-        let Holder { location: Location { host, data_directory }, .. } = holder;
-        let who = match holder.node == Some(node) {
-            true => "a node with a copy of this data directory",
-            false => "another node",
-        };
-        StoreError::Rejected(format!(
-            "writer id {} belongs to {who}, on host '{host}' in {data_directory}, which was alive less than {ALIVE_SECONDS} s ago; \
-             stop that node and wait as long, or delete the file 'writer' in this data directory to get an id of its own",
-            self.writer
-        ))
     }
 
     /// Reports that the node is alive, now and at each interval.
@@ -374,9 +361,42 @@ impl Row {
     }
 }
 
+/// Why a node cannot have an id that another live one has, and what to do.
+fn rejection(writer: u16, node: Uuid, holder: &Holder) -> StoreError {
+    let Holder { location: Location { host, data_directory }, .. } = holder;
+    let at = format!("on host '{host}' in {data_directory}, which was alive less than {ALIVE_SECONDS} s ago");
+    StoreError::Rejected(match holder.node == Some(node) {
+        // A new id would not help: the journal of the copy has points that the original has, too, and sums would count them twice.
+        true => format!(
+            "writer id {writer} belongs to a node with a copy of this data directory, {at}; if this directory replaces that node, \
+             stop that node and wait as long, then start this one as it is; otherwise start this node with an empty data directory, \
+             since the journal here has points that the other node stores"
+        ),
+        false => format!(
+            "writer id {writer} belongs to another node, {at}; stop that node and wait as long, or delete the file 'writer' in \
+             this data directory, and nothing else, so that this node gets an id of its own"
+        ),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_node_with_a_copy_is_not_advised_to_take_an_id_of_its_own_next_to_the_points_of_the_original() {
+        let [copied, other] = [7, 8].map(Uuid::from_u128);
+        let location = Location { host: "h".to_owned(), data_directory: "/data".to_owned() };
+        let holder = Holder { node: Some(copied), location, is_alive: true };
+        let text = rejection(5, copied, &holder).to_string();
+        assert!(text.contains("a copy of this data directory, on host 'h' in /data"), "{text}");
+        assert!(text.contains("an empty data directory") && !text.contains("'writer'"), "{text}");
+        let text = rejection(5, other, &holder).to_string();
+        assert!(
+            text.contains("another node, on host 'h' in /data") && text.contains("delete the file 'writer'"),
+            "{text}"
+        );
+    }
 
     #[test]
     fn a_process_checks_more_often_than_it_may_be_suspended() {
