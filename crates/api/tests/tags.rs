@@ -204,8 +204,16 @@ fn a_mistake_is_json_for_the_graphite_web_in_front() {
     };
     check("/tags/findSeries?expr=dc", "Invalid tagspec dc");
     check("/tags/autoComplete/values?expr=dc=a", "no tag specified");
-    let post = post(&server, "/tags/tagSeries", "application/x-www-form-urlencoded", "path=x;a");
-    assert_eq!((post.status, post.text()), (400, "{\"error\": \"Cannot parse path x;a\"}"));
+    let tag = |path: &str| {
+        let body = format!("path={}", form_urlencoded::byte_serialize(path.as_bytes()).collect::<String>());
+        let answer = post(&server, "/tags/tagSeries", "application/x-www-form-urlencoded", &body);
+        (answer.status, serde_json::from_slice::<Value>(&answer.body).unwrap())
+    };
+    for path in ["x;a", r#"disk{path="C:\a"}"#, "~~"] {
+        assert_eq!(tag(path), (400, serde_json::json!({ "error": format!("Cannot parse path {path}") })));
+    }
+    assert_eq!(tag(r#"disk{path="C:\\a"}"#), (200, r"disk;path=C:\a".into()));
+    assert_eq!(tag("~~x.y"), (200, "x.y".into()));
     assert_eq!(server.get("/tags/autoComplete/tags?tagPrefix=d&jsonp=").text(), "[\"dc\"]");
 }
 

@@ -333,9 +333,9 @@ pub(crate) fn read_tags(name: &str, tags: &mut Vec<TagPlace>) -> bool {
     }
 }
 
-/// Whether a canonical name has no tags, or tags that can be read.
+/// Whether a canonical name has no tags, or tags that can be read. One of nothing but `~` cannot be.
 pub fn is_plain_or_tagged(name: &str) -> bool {
-    !is_tagged(name) && !name.ends_with("\"}") || has_readable_tags(name)
+    !is_tagged(name) && !name.starts_with('~') && !name.ends_with("\"}") || has_readable_tags(name)
 }
 
 /// Each part after a `;` is a tag, a `=` and a value, neither empty.

@@ -33,14 +33,13 @@ pub fn is_tagged(name: &str) -> bool {
     name.contains(';')
 }
 
-/// The canonical form of a name: empty components dropped (as BigGraphite does on both sides), tags in carbon's
-/// canonical order. Borrowed when the name already has that form, which is nearly always.
+/// The canonical form of a name: empty components dropped (as BigGraphite does on both sides), leading `~` too, tags
+/// in carbon's canonical order. Borrowed when the name already has that form, which is nearly always.
 ///
-/// A name whose tags cannot be parsed is kept as it is, as carbon does. The canonical form of a canonical name
-/// is that name.
+/// A name that cannot be parsed is kept as it is, as carbon does. The canonical form of a canonical name is that name.
 pub fn canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     let mut name = nearly_canonical_name(raw)?;
-    // A dropped character can uncover the next to drop: the tags of `a{b="c"}.`, the `~` of `~.~a;b=c`.
+    // A dropped character can uncover the next to drop: the tags of `a{b="c"}.`, the `~` of `~.~a`.
     // Every pass but the last shortens the name.
     while let Cow::Owned(changed) = &name {
         let again = nearly_canonical_name(changed.as_bytes())?;
@@ -61,7 +60,7 @@ fn nearly_canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     if raw.iter().any(|&byte| byte < b' ' || byte == 0x7f) {
         return Err(NameError::ControlCharacter);
     }
-    let name = if has_canonical_tags(text) { None } else { tagged(text) };
+    let name = if has_canonical_tags(text) { None } else { parsed(text) };
     let name = name.map_or(Cow::Borrowed(text), Cow::Owned);
     let dotted_len = name.find(';').unwrap_or(name.len());
     let dotted = &name[..dotted_len];
@@ -85,21 +84,23 @@ fn nearly_canonical_name(raw: &[u8]) -> Result<Cow<'_, str>, NameError> {
     Ok(Cow::Owned(kept))
 }
 
-/// The canonical form of a tagged name, or `None` when it has no tags or they do not parse.
+/// The canonical form of a name that has tags or begins with `~`, or `None` for any other and where it does not parse.
 ///
 /// The rules are carbon's `TaggedSeries.parse`: a name that ends in `"}` is OpenMetrics, else tags follow
 /// the first `;`. A tag is at least one character without `;!^=`; a value at least one, without `;`,
 /// and does not begin with `~`. The last of equal tags wins; leading `~` are taken from the name.
-fn tagged(text: &str) -> Option<String> {
+fn parsed(text: &str) -> Option<String> {
     let (name, tags) = match text.split_once('{') {
         Some((name, rest)) if text.ends_with("\"}") => (name, open_metrics_tags(rest.strip_suffix('}')?)?),
         _ => {
-            let (name, rest) = text.split_once(';')?;
+            let Some((name, rest)) = text.split_once(';') else {
+                return text.strip_prefix('~').map(without_tildes).filter(|name| !name.is_empty()).map(str::to_owned);
+            };
             let tags = rest.split(';').map(|tag| tag.split_once('=').map(|(t, v)| (t, Cow::Borrowed(v))));
             (name, tags.collect::<Option<Vec<_>>>()?)
         }
     };
-    let name = name.trim_start_matches('~');
+    let name = without_tildes(name);
     if name.is_empty() {
         return None;
     }
@@ -119,7 +120,11 @@ fn tagged(text: &str) -> Option<String> {
     Some(format!("{name}{}", parts.concat()))
 }
 
-/// Whether [`tagged`] would return the same text: it has tags, which are good, in order, each once. Then it takes no memory.
+fn without_tildes(name: &str) -> &str {
+    name.trim_start_matches('~')
+}
+
+/// Whether [`parsed`] would return the same text: it has tags, which are good, in order, each once. Then it takes no memory.
 fn has_canonical_tags(text: &str) -> bool {
     let Some((name, tags)) = text.split_once(';') else { return false };
     // The braces of OpenMetrics may be anywhere.
@@ -145,8 +150,12 @@ fn is_good_value(value: &str) -> bool {
     !value.is_empty() && !value.contains(';') && !value.starts_with('~')
 }
 
-/// `a="b",c="d\"e"` as pairs, or `None` when it has another form.
+/// `a="b",c="d\"e"` as pairs, or `None` when it has another form. As in carbon, a backslash stands before a quote or a
+/// backslash, there is one `{` in the whole name, and the comma may follow a colon.
 fn open_metrics_tags(mut rest: &str) -> Option<Vec<(&str, Cow<'_, str>)>> {
+    if rest.contains('{') {
+        return None;
+    }
     let mut tags = Vec::new();
     loop {
         let (tag, after) = rest.split_once("=\"")?;
@@ -154,7 +163,7 @@ fn open_metrics_tags(mut rest: &str) -> Option<Vec<(&str, Cow<'_, str>)>> {
         let mut chars = after.char_indices();
         let end = loop {
             match chars.next()? {
-                (_, '\\') => value.push(chars.next()?.1),
+                (_, '\\') => value.push(chars.next().map(|(_, next)| next).filter(|next| matches!(next, '"' | '\\'))?),
                 (i, '"') => break i,
                 (_, c) => value.push(c),
             }
@@ -164,7 +173,7 @@ fn open_metrics_tags(mut rest: &str) -> Option<Vec<(&str, Cow<'_, str>)>> {
         if rest.is_empty() {
             return Some(tags);
         }
-        rest = rest.strip_prefix(',')?;
+        rest = rest.strip_prefix(":,").or_else(|| rest.strip_prefix(','))?;
     }
 }
 
@@ -202,6 +211,48 @@ mod tests {
     }
 
     #[test]
+    fn tildes_before_a_name_are_dropped_with_and_without_tags() {
+        check("~a.b", "a.b");
+        check("~~x", "x");
+        check("a.~b~", "a.~b~");
+        check("~a{b=c}", "a{b=c}");
+        check("~", "~");
+        check("~~", "~~");
+        check("~a;b", "~a;b");
+        check("~;a=b", "~;a=b");
+        check(r#"~{a="b"}"#, r#"~{a="b"}"#);
+        check("~.a", "a");
+        check(".~a", "a");
+        check("~.~a..b", "a.b");
+        assert_eq!(canonical_name(b"~."), Err(NameError::Empty));
+        assert!(matches!(canonical_name(b"~a"), Ok(Cow::Owned(_))), "a borrowed name is the one that was sent");
+    }
+
+    #[test]
+    fn open_metrics_names_are_parsed_as_carbon_parses_them() {
+        check(r#"d{p="a\"b"}"#, r#"d;p=a"b"#);
+        check(r#"d{p="C:\\a"}"#, r"d;p=C:\a");
+        check(r#"d{p="\\\"\\"}"#, r#"d;p=\"\"#);
+        check(r#"d{p="a":,q="b"}"#, "d;p=a;q=b");
+        check(r#"d{p="b}"}"#, "d;p=b}");
+        // What carbon cannot parse keeps its name, so that two series stay two.
+        for name in [
+            r#"d{p="C:\a"}"#,
+            r#"d{p="a\nb"}"#,
+            r#"~d{p="a\nb"}"#,
+            r#"d{p="\"}"#,
+            r#"d{p="\é"}"#,
+            r#"d{p=""}"#,
+            r#"d{p="a",}"#,
+            r#"d{p="{b"}"#,
+            r#"d{q{p="b"}"#,
+            r#"d{p="a":q="b"}"#,
+        ] {
+            check(name, name);
+        }
+    }
+
+    #[test]
     fn a_canonical_name_is_its_own_canonical_name() {
         check(r#"a{b="c"}."#, "a;b=c");
         check("~.~a;b=c", "a;b=c");
@@ -213,16 +264,16 @@ mod tests {
         for name in ["n;a=1", "n;a=1;b=2", "n;a-x=2;a=1", "n.m;a=x=y;b={}", "n{;a=1", "é;ä=ö"] {
             assert!(matches!(canonical_name(name.as_bytes()), Ok(Cow::Borrowed(same)) if same == name), "{name}");
         }
-        // Every text of a few letters is what `tagged` makes of it, or has no tags that parse.
+        // Every text of a few letters is what `parsed` makes of it, or has no tags that parse.
         let letters = ["n", ";", "=", "a", "b", "~", "!", "\"}", "{", "."];
         let mut texts = vec![String::new()];
         for _ in 0..5 {
             texts = texts.iter().flat_map(|text| letters.map(|letter| format!("{text}{letter}"))).collect();
             for text in texts.iter().map(|text| format!("n;a=b;{text}")).chain(texts.iter().cloned()) {
                 if has_canonical_tags(&text) {
-                    assert_eq!(tagged(&text).as_ref(), Some(&text));
+                    assert_eq!(parsed(&text).as_ref(), Some(&text));
                 } else if !text.ends_with("\"}") {
-                    assert_ne!(tagged(&text).as_ref(), Some(&text));
+                    assert_ne!(parsed(&text).as_ref(), Some(&text));
                 }
             }
             texts.retain(|text| !text.starts_with([';', '=', '!', '"']));
