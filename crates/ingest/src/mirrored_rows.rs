@@ -37,6 +37,16 @@ pub(crate) struct MirroredRows {
     pub(crate) away: Vec<MetricId>,
 }
 
+impl MirroredRows {
+    /// Takes note of cells that cannot be read now.
+    fn note_unread(&mut self, metric: MetricId, cells: &Cells) {
+        if cells.is_unreadable || cells.is_away {
+            self.unread.push(metric);
+            self.away.extend(cells.is_away.then_some(metric));
+        }
+    }
+}
+
 /// Touched slots of another policy's table.
 struct Touched<'a> {
     metric: usize,
@@ -194,14 +204,13 @@ async fn mirror_step(
         let (older, rows) = &metrics[touched.metric];
         let (Some(mut stored), Some(shown)) = (cells.next(), cells.next()) else { continue };
         touched.seen.rows().read(touched.table, touched.span().start, &mut stored, touched.seen.policy());
-        if [&stored, &shown].iter().any(|cells| cells.is_unreadable || cells.is_away) {
-            mirrored.unread.push(rows[0].metric);
-            mirrored.away.extend((stored.is_away || shown.is_away).then_some(rows[0].metric));
-        }
+        mirrored.note_unread(rows[0].metric, &stored);
+        mirrored.note_unread(rows[0].metric, &shown);
         let is_own = |run: &Run| older.rollup().has(run.table);
-        let late = touched.late(store, rows[0], &stored, coming).await?;
+        let late = touched.late(store, rows[0], &stored, coming, mirrored).await?;
         mirrored.of_others.extend(touched.replaced(rows[0], &stored, &shown, &late).filter(is_own));
         for (fetch, own) in touched.own_fetches(older, rows[0]).iter().zip(cells.by_ref()) {
+            mirrored.note_unread(rows[0].metric, &own);
             mirrored.own.extend(touched.kept(older, fetch, &stored, &own));
         }
     }
@@ -236,6 +245,7 @@ impl Touched<'_> {
         of: &Run,
         stored: &Cells,
         coming: [&ComingRows; 2],
+        mirrored: &mut MirroredRows,
     ) -> Result<Late, StoreError> {
         let (stage, first_slot) = (self.table.stage, self.span().start);
         let row = |slot: Slot| {
@@ -257,6 +267,7 @@ impl Touched<'_> {
             let seen = vec![Some(self.seen); fetches.len()];
             let after = fetch_filled(store, fetches.clone(), &seen, &coming).await?;
             let before = fetch_filled(store, fetches.clone(), &seen, &coming[..1]).await?;
+            after.iter().chain(&before).for_each(|cells| mirrored.note_unread(of.metric, cells));
             for (((slot, row), fetch), cells) in rows.iter().zip(&fetches).zip(before.iter().zip(&after)) {
                 let with_late = self.with_late(*row, fetch, cells, points_of_slot);
                 late.extend(with_late.map(|row| (*slot, row)));

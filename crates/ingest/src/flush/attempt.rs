@@ -11,7 +11,10 @@ use metadata::Registry;
 use metric::{Aggregation, MetricId, Policy, Slot, Stage, Timestamp};
 use store::{Run, Store, StoreError};
 
-use super::plan::{FlushPlan, GroupRows, JobPoints, Piece};
+use super::{
+    plan::{FlushPlan, GroupRows, JobPiece, JobPoints, Piece, pieces},
+    unsure_rows::UnsureRows,
+};
 use crate::{
     coming_rows::ComingRows,
     mirrored_rows::{MirroredRows, mirrored_rows},
@@ -31,6 +34,8 @@ pub(super) struct Attempt<'a> {
     pub(super) time: &'a JudgingTime,
     /// Whether jobs wait for stored slots that cannot be read now. Otherwise what cannot be read counts as damaged.
     pub(super) waits_for_reads: bool,
+    /// Rows of earlier attempts that may be stored or not.
+    pub(super) unsure: &'a UnsureRows,
 }
 
 /// The result of a successful attempt.
@@ -45,125 +50,141 @@ pub(super) struct Written {
     pub(super) unread: HashSet<MetricId>,
 }
 
+/// This writer's partials after the write, by metric and rollup.
+type KnownPartials = HashMap<MetricId, Vec<(Rollup, Option<WriterPartials>)>>;
+
+/// What is to be written of pieces of one rollup each.
+struct DerivedPieces {
+    rows: Vec<Run>,
+    /// Rows that these replace in the tables of older policies.
+    of_others: Vec<Run>,
+    /// This writer's partials after the write, a piece each.
+    partials: Vec<Option<WriterPartials>>,
+    /// See [`Written::doubtful`].
+    doubtful: usize,
+}
+
 impl Attempt<'_> {
     /// Writes rows of every stage of all jobs.
     pub(super) async fn write(&self, jobs: &[JobPoints<'_>]) -> Result<Written, StoreError> {
         let mut written =
             Written { partials: Vec::new(), doubtful: 0, waiting: HashSet::new(), unread: HashSet::new() };
-        let further = self.write_further_rollups(jobs, &mut written).await?;
-        let first: Vec<&JobPoints<'_>> = jobs.iter().filter(|job| !written.waiting.contains(&job.job.metric)).collect();
-        // In the order of the jobs, without those that wait.
-        let mut partials = self.write_rollup(&first, &mut written).await?.into_iter().peekable();
-        let of_job = |job: &JobPoints<'_>| {
-            let metric = job.job.metric;
-            let first = partials.next_if(|(of, _)| *of == metric).and_then(|(_, partials)| partials);
-            match further.get(&metric).filter(|_| 0 < job.policy.coarse_tables()) {
-                Some(further) => self.partials_of_all(job.policy, first, further),
-                None => first,
-            }
-        };
-        written.partials = jobs.iter().map(of_job).collect();
-        Ok(written)
-    }
-
-    /// Writes the rows of all methods but the first, of policies that have several, a round for each further one. They come before
-    /// those of the first, which replaces points of older policies that each rollup keeps in its own way. Returns this writer's
-    /// partials by metric and method.
-    async fn write_further_rollups(
-        &self,
-        jobs: &[JobPoints<'_>],
-        written: &mut Written,
-    ) -> Result<HashMap<MetricId, Vec<(Aggregation, Option<WriterPartials>)>>, StoreError> {
-        let mut partials: HashMap<MetricId, Vec<(Aggregation, Option<WriterPartials>)>> = HashMap::new();
-        if !self.policies.has_rollups() {
-            return Ok(partials);
+        let metrics = || jobs.iter().map(|job| job.job.metric);
+        let unsure = self.unsure.of(metrics());
+        if !unsure.is_empty() {
+            self.store.points.write(unsure).await?;
+            self.unsure.forget(metrics());
         }
-        for round in 1.. {
-            let (mut points, mut is_any) = (Vec::new(), false);
-            for job in jobs {
-                let history = self.registry.policies(job.job.metric);
-                let Some(rollup) = self.policies.rollups(history.as_ref(), job.job.policy).nth(round) else { continue };
-                is_any = true;
-                if !written.waiting.contains(&job.job.metric) {
-                    let policy = &self.policies.of_rollup(rollup.method).all[usize::from(job.job.policy)];
-                    points.push(job.for_rollup(rollup, policy, job.policy));
-                }
-            }
-            if !is_any {
-                break;
-            }
-            let methods: HashMap<MetricId, Aggregation> =
-                points.iter().map(|points| (points.job.metric, points.rollup.method)).collect();
-            for (metric, known) in self.write_rollup(&points.iter().collect::<Vec<_>>(), written).await? {
-                partials.entry(metric).or_default().push((methods[&metric], known));
-            }
-        }
-        Ok(partials)
-    }
-
-    /// This writer's partials of all methods of a policy, where all are known.
-    fn partials_of_all(
-        &self,
-        policy: &Policy,
-        first: Option<WriterPartials>,
-        further: &[(Aggregation, Option<WriterPartials>)],
-    ) -> Option<WriterPartials> {
-        let mut first = first;
-        let of_method = |method: Aggregation| match further.iter().find(|(of, _)| *of == method) {
-            Some((_, partials)) => partials.clone(),
-            None => first.take(),
-        };
-        // A method that only older policies have is of no use here.
-        let all: Option<Vec<WriterPartials>> = policy.methods().iter().map(of_method).collect();
-        WriterPartials::of_all(all?)
-    }
-
-    /// Writes one rollup of each job. Returns this writer's partials of the metrics that need not wait.
-    async fn write_rollup(
-        &self,
-        jobs: &[&JobPoints<'_>],
-        written: &mut Written,
-    ) -> Result<Vec<(MetricId, Option<WriterPartials>)>, StoreError> {
-        let now = self.time.reached();
-        let mut partials = Vec::with_capacity(jobs.len());
+        let further: Vec<Vec<JobPoints<'_>>> = jobs.iter().map(|job| self.further_rollups(job)).collect();
+        let (now, mut known) = (self.time.reached(), KnownPartials::new());
         let (mut step, mut cost) = (Vec::new(), 0);
-        for job in jobs {
-            for piece in job.pieces(self.coverage(job, now), STEP_SLOTS) {
+        for (job, further) in jobs.iter().zip(&further) {
+            let rollups: Vec<&JobPoints<'_>> = std::iter::once(job).chain(further).collect();
+            for piece in pieces(&rollups, self.coverage(job, now), STEP_SLOTS) {
                 if !step.is_empty() && STEP_SLOTS < cost + piece.cost {
-                    partials.extend(self.write_step(std::mem::take(&mut step), written).await?);
+                    self.write_step(std::mem::take(&mut step), &mut written, &mut known).await?;
                     cost = 0;
                 }
                 cost += piece.cost;
                 step.push(piece);
             }
         }
-        partials.extend(self.write_step(step, written).await?);
-        Ok(partials)
+        self.write_step(step, &mut written, &mut known).await?;
+        let of_job = |job: &JobPoints<'_>| {
+            let (first, further): (Vec<_>, Vec<_>) =
+                known.remove(&job.job.metric)?.into_iter().partition(|(rollup, _)| rollup.is_first);
+            let first = first.into_iter().next().and_then(|(_, partials)| partials);
+            let has_rollups = !further.is_empty() && 0 < job.policy.coarse_tables();
+            if has_rollups { partials_of_all(job.policy, first, &further) } else { first }
+        };
+        written.partials = jobs.iter().map(of_job).collect();
+        Ok(written)
     }
 
-    /// Writes the pieces of jobs that need not wait. Returns this writer's partials of the jobs that end here.
+    /// The points of a job for all methods but the first, where the metric has or had several.
+    fn further_rollups<'a>(&'a self, job: &JobPoints<'a>) -> Vec<JobPoints<'a>> {
+        if !self.policies.has_rollups() {
+            return Vec::new();
+        }
+        let history = self.registry.policies(job.job.metric);
+        let rollups = self.policies.rollups(history.as_ref(), job.job.policy).skip(1);
+        let of_rollup = |rollup: Rollup| {
+            let policy = &self.policies.of_rollup(rollup.method).all[usize::from(job.job.policy)];
+            job.for_rollup(rollup, policy, job.policy)
+        };
+        rollups.map(of_rollup).collect()
+    }
+
+    /// Writes the pieces of jobs that need not wait. Adds this writer's partials of the jobs that end here.
     async fn write_step(
         &self,
-        mut pieces: Vec<Piece<'_>>,
+        mut pieces: Vec<JobPiece<'_>>,
         written: &mut Written,
-    ) -> Result<Vec<(MetricId, Option<WriterPartials>)>, StoreError> {
+        known: &mut KnownPartials,
+    ) -> Result<(), StoreError> {
         loop {
-            pieces.retain(|piece| !written.waiting.contains(&piece.of.job.metric));
+            pieces.retain(|piece| !written.waiting.contains(&piece.metric()));
             let waited = written.waiting.len();
             let partials = self.write_pieces(&pieces, written).await?;
             if written.waiting.len() == waited {
-                return Ok(partials);
+                for (metric, rollup, partials) in partials {
+                    known.entry(metric).or_default().push((rollup, partials));
+                }
+                return Ok(());
             }
         }
     }
 
     /// As [`Attempt::write_step`]. Writes nothing where it finds jobs that have to wait.
+    ///
+    /// The rows of all rollups follow from what was stored before, and a driver that is the only writer gets them in one call: it has all
+    /// or none. A row is the only place that says which late points it counts, once their slots in the first stage are stored
+    /// (`downsample/late.rs`).
     async fn write_pieces(
         &self,
-        pieces: &[Piece<'_>],
+        pieces: &[JobPiece<'_>],
         written: &mut Written,
-    ) -> Result<Vec<(MetricId, Option<WriterPartials>)>, StoreError> {
-        let plans: Vec<FlushPlan<'_>> = pieces.iter().map(FlushPlan::of).collect();
+    ) -> Result<Vec<(MetricId, Rollup, Option<WriterPartials>)>, StoreError> {
+        let (mut all, mut of_others, mut partials, mut doubtful) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        let rollups = pieces.iter().map(|piece| piece.rollups.len()).max().unwrap_or(0);
+        // Those of the first method, which has the points, come last.
+        for nth in (0..rollups).rev() {
+            let pieces: Vec<&Piece<'_>> = pieces.iter().filter_map(|piece| piece.rollups.get(nth)).collect();
+            let Some(derived) = self.derive(&pieces, written).await? else { return Ok(Vec::new()) };
+            all.extend(derived.rows);
+            of_others.extend(derived.of_others);
+            doubtful += derived.doubtful;
+            let of_jobs = pieces.iter().zip(derived.partials).filter(|(piece, _)| piece.is_last);
+            partials.extend(of_jobs.map(|(piece, partials)| (piece.of.job.metric, piece.of.rollup, partials)));
+        }
+        written.doubtful += doubtful;
+        self.note_seen(&all);
+        self.note_seen(&of_others);
+        if self.store.shared.is_none() {
+            // At once: a coarse row of an older policy to which a point is added has it, or the store lacks both.
+            all.extend(of_others);
+            self.store.points.write(all).await?;
+        } else {
+            let changed: HashSet<MetricId> =
+                pieces.iter().map(JobPiece::metric).filter(|&of| self.has_changed(of)).collect();
+            self.unsure.keep(all.iter().filter(|row| changed.contains(&row.metric)).cloned());
+            self.store.points.write(all).await?;
+            self.unsure.forget(changed.into_iter());
+            if !of_others.is_empty() {
+                self.store.points.write(of_others).await?;
+            }
+        }
+        Ok(partials)
+    }
+
+    /// Whether a metric had other policies.
+    fn has_changed(&self, metric: MetricId) -> bool {
+        self.registry.policies(metric).is_some_and(|history| 1 < history.len())
+    }
+
+    /// The rows of pieces of one rollup each, as they are stored. `None` where it finds jobs that have to wait.
+    async fn derive(&self, pieces: &[&Piece<'_>], written: &mut Written) -> Result<Option<DerivedPieces>, StoreError> {
+        let plans: Vec<FlushPlan<'_>> = pieces.iter().map(|piece| FlushPlan::of(piece)).collect();
         let (mut fetches, mut fetched) = (Vec::new(), Vec::<Range<usize>>::with_capacity(pieces.len()));
         {
             let names = self.registry.read();
@@ -190,7 +211,7 @@ impl Attempt<'_> {
             of.insert(piece.of.job.metric);
         }
         if before < written.waiting.len() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         let earlier = |range: &Range<usize>| {
             let of = places[range.clone()].iter().zip(&cells[range.clone()]);
@@ -237,30 +258,16 @@ impl Attempt<'_> {
             written.waiting.extend(mirrored.unread.iter().filter(|metric| !mirrored.away.contains(metric)));
         }
         if before < written.waiting.len() {
-            return Ok(Vec::new());
+            return Ok(None);
         }
         written.unread.extend(mirrored.unread);
-        written.doubtful += doubtful;
         rows.extend(mirrored.own);
         let of_metric: HashMap<MetricId, Rollup> = match self.policies.has_rollups() {
             true => pieces.iter().map(|piece| (piece.of.job.metric, piece.of.rollup)).collect(),
             false => HashMap::new(),
         };
         rows.retain(|row| of_metric.get(&row.metric).is_none_or(|rollup| rollup.has(row.table)));
-        self.note_seen(&rows);
-        self.note_seen(&mirrored.of_others);
-        if self.store.shared.is_none() {
-            // At once: a coarse row of an older policy to which a point is added has it, or the store lacks both.
-            rows.extend(mirrored.of_others);
-            self.store.points.write(rows).await?;
-        } else {
-            self.store.points.write(rows).await?;
-            if !mirrored.of_others.is_empty() {
-                self.store.points.write(mirrored.of_others).await?;
-            }
-        }
-        let of_jobs = pieces.iter().zip(partials).filter(|(piece, _)| piece.is_last);
-        Ok(of_jobs.map(|(piece, partials)| (piece.of.job.metric, partials)).collect())
+        Ok(Some(DerivedPieces { rows, of_others: mirrored.of_others, partials, doubtful }))
     }
 
     /// Notes when the metrics of rows have points, before the rows can be read.
@@ -283,7 +290,7 @@ impl Attempt<'_> {
     /// What rows replace in the tables of older policies.
     async fn mirrored(
         &self,
-        pieces: &[Piece<'_>],
+        pieces: &[&Piece<'_>],
         older: &[Option<OlderPolicies>],
         rows: &[Run],
     ) -> Result<MirroredRows, StoreError> {
@@ -330,11 +337,27 @@ impl Attempt<'_> {
     }
 }
 
+/// This writer's partials of all methods of a policy, where all are known.
+fn partials_of_all(
+    policy: &Policy,
+    first: Option<WriterPartials>,
+    further: &[(Rollup, Option<WriterPartials>)],
+) -> Option<WriterPartials> {
+    let mut first = first;
+    let of_method = |method: Aggregation| match further.iter().find(|(of, _)| of.method == method) {
+        Some((_, partials)) => partials.clone(),
+        None => first.take(),
+    };
+    // A method that only older policies have is of no use here.
+    let all: Option<Vec<WriterPartials>> = policy.methods().iter().map(of_method).collect();
+    WriterPartials::of_all(all?)
+}
+
 /// Turns rows of pieces into what is stored. For each piece its older policies, and the slots that its rows are made of and that
 /// have values of other methods. Returns the metrics that have rows in the terms of another policy.
 fn in_stored_terms(
     (older, earlier): (&[Option<OlderPolicies>], &[EarlierSlots]),
-    pieces: &[Piece<'_>],
+    pieces: &[&Piece<'_>],
     rows: &mut [Run],
 ) -> Vec<MetricId> {
     let mut of_metric: HashMap<MetricId, (&OlderPolicies, Vec<&EarlierSlots>)> = HashMap::new();

@@ -12,6 +12,7 @@ mod rechecks;
 mod row_writer;
 mod set_aside;
 mod unread;
+mod unsure_rows;
 
 pub(crate) use cycle::{CycleParts, FlushCycle};
 pub(crate) use late_files::LateFiles;

@@ -4,10 +4,10 @@
 //! others the coarse slots they touch are derived again from stored slots, and the driver says which part of those is
 //! this writer's. Points of many coarse slots are derived in pieces, so that the slots in memory stay few.
 
-use std::{borrow::Cow, ops::Range};
+use std::{borrow::Cow, ops::Range, sync::Arc};
 
 use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, Stored, WritePlan, WriterPartials};
-use metric::{Aggregation, Partial, Policy, Slot, Timestamp};
+use metric::{Aggregation, MetricId, Partial, Policy, Slot, Timestamp};
 use store::{Cells, Fetch, OtherWriters, Run};
 
 use crate::{memtable::FlushJob, older_cells::OlderPolicies, policy_table::Rollup};
@@ -16,7 +16,7 @@ use crate::{memtable::FlushJob, older_cells::OlderPolicies, policy_table::Rollup
 pub(super) struct JobPoints<'a> {
     pub(super) job: &'a FlushJob,
     pub(super) policy: &'a Policy,
-    pub(super) points: Cow<'a, SortedPoints>,
+    pub(super) points: Arc<SortedPoints>,
     /// The rollup that rows are made for; the policy is that of this one.
     pub(super) rollup: Rollup,
     /// This writer's partials of the rollup before, where known.
@@ -29,7 +29,7 @@ impl<'a> JobPoints<'a> {
     /// For the first method of the policy.
     pub(super) fn of(job: &'a FlushJob, policy: &'a Policy) -> JobPoints<'a> {
         let rollup = Rollup { method: policy.aggregation, is_first: true };
-        let points = Cow::Owned(SortedPoints::of(&[&job.points]));
+        let points = Arc::new(SortedPoints::of(&[&job.points]));
         let partials = job.partials.as_ref().map(Cow::Borrowed);
         JobPoints { job, policy, points, rollup, partials, may_extend: true }.with_partials_of(policy)
     }
@@ -44,10 +44,9 @@ impl<'a> JobPoints<'a> {
     }
 
     /// The same points for one of several rollups, by whose table `policy` is that of the job; `whole` has all of its methods.
-    pub(super) fn for_rollup(&'a self, rollup: Rollup, policy: &'a Policy, whole: &Policy) -> JobPoints<'a> {
-        let points = Cow::Borrowed(&*self.points);
+    pub(super) fn for_rollup(&self, rollup: Rollup, policy: &'a Policy, whole: &Policy) -> JobPoints<'a> {
+        let (points, may_extend) = (self.points.clone(), self.may_extend);
         let partials = self.job.partials.as_ref().map(Cow::Borrowed);
-        let may_extend = self.may_extend;
         JobPoints { job: self.job, policy, points, rollup, partials, may_extend }.with_partials_of(whole)
     }
 
@@ -80,41 +79,63 @@ impl<'a> JobPoints<'a> {
         }
         spans
     }
-
-    /// Cuts the job into pieces that cost at most `most`, or have one slot of the coarsest stage each.
-    pub(super) fn pieces(&'a self, coverage: Coverage, most: usize) -> Vec<Piece<'a>> {
-        let mut left = vec![Piece::new(self, Cow::Borrowed(&*self.points), coverage)];
-        let mut pieces = Vec::new();
-        while let Some(piece) = left.pop() {
-            let halves = if most < piece.cost { piece.points.halves(&self.policy.retention) } else { None };
-            match halves {
-                Some((earlier, later)) => {
-                    left.extend([later, earlier].map(|half| Piece::new(self, Cow::Owned(half), coverage)));
-                }
-                None => pieces.push(piece),
-            }
-        }
-        if let Some(last) = pieces.last_mut() {
-            last.is_last = true;
-        }
-        pieces
-    }
 }
 
-/// Points of a job whose rows are made and written together.
-pub(super) struct Piece<'a> {
-    pub(super) of: &'a JobPoints<'a>,
-    points: Cow<'a, SortedPoints>,
-    coverage: Coverage,
-    /// Whether no other piece of the job comes after this one.
-    pub(super) is_last: bool,
+/// A part of a job: a piece for each rollup, of the same points. Their rows are written in one call, or none is: an attempt that finds
+/// the points stored must find them counted in all rows.
+pub(super) struct JobPiece<'a> {
+    /// That of the first method comes first.
+    pub(super) rollups: Vec<Piece<'a>>,
     /// Slots that it keeps in memory, about.
     pub(super) cost: usize,
 }
 
+impl<'a> JobPiece<'a> {
+    fn new(rollups: &[&'a JobPoints<'a>], points: &Arc<SortedPoints>, coverage: Coverage) -> JobPiece<'a> {
+        let piece = |of: &&'a JobPoints<'a>| Piece::new(of, points.clone(), coverage);
+        let (rollups, costs): (Vec<Piece<'a>>, Vec<usize>) = rollups.iter().map(piece).unzip();
+        JobPiece { rollups, cost: costs.iter().sum() }
+    }
+
+    pub(super) fn metric(&self) -> MetricId {
+        self.rollups[0].of.job.metric
+    }
+}
+
+/// Cuts a job, whose rollups these are, into pieces that cost at most `most`, or have one slot of the coarsest stage each.
+pub(super) fn pieces<'a>(rollups: &[&'a JobPoints<'a>], coverage: Coverage, most: usize) -> Vec<JobPiece<'a>> {
+    let Some(first) = rollups.first() else { return Vec::new() };
+    let mut left = vec![(JobPiece::new(rollups, &first.points, coverage), first.points.clone())];
+    let mut pieces = Vec::new();
+    while let Some((piece, points)) = left.pop() {
+        let halves = if most < piece.cost { points.halves(&first.policy.retention) } else { None };
+        match halves {
+            Some((earlier, later)) => left.extend([later, earlier].map(|half| {
+                let half = Arc::new(half);
+                (JobPiece::new(rollups, &half, coverage), half)
+            })),
+            None => pieces.push(piece),
+        }
+    }
+    if let Some(last) = pieces.last_mut() {
+        last.rollups.iter_mut().for_each(|piece| piece.is_last = true);
+    }
+    pieces
+}
+
+/// Points of a job whose rows of one rollup are made together.
+pub(super) struct Piece<'a> {
+    pub(super) of: &'a JobPoints<'a>,
+    points: Arc<SortedPoints>,
+    coverage: Coverage,
+    /// Whether no other piece of the job comes after this one.
+    pub(super) is_last: bool,
+}
+
 impl<'a> Piece<'a> {
-    fn new(of: &'a JobPoints<'a>, points: Cow<'a, SortedPoints>, coverage: Coverage) -> Piece<'a> {
-        let mut piece = Piece { of, points, coverage, is_last: true, cost: 0 };
+    /// With the slots that it keeps in memory, about.
+    fn new(of: &'a JobPoints<'a>, points: Arc<SortedPoints>, coverage: Coverage) -> (Piece<'a>, usize) {
+        let mut piece = Piece { of, points, coverage, is_last: true };
         let derived = match piece.extends() {
             true => 0,
             false => match FlushPlan::of(&piece) {
@@ -123,8 +144,9 @@ impl<'a> Piece<'a> {
                 FlushPlan::Rows(plan) => plan.cells(),
             },
         };
-        (piece.cost, piece.is_last) = (piece.points.len() + derived, false);
-        piece
+        let cost = piece.points.len() + derived;
+        piece.is_last = false;
+        (piece, cost)
     }
 }
 
@@ -261,8 +283,8 @@ impl GroupRows {
 
     /// This writer's partials after the write, a piece each, where they are known. `own` are this writer's parts of the
     /// totals.
-    pub(super) fn partials(self, pieces: &[Piece<'_>], own: &[Run]) -> Vec<Option<WriterPartials>> {
-        let known = |(piece, next): (&Piece<'_>, AfterWrite)| match next {
+    pub(super) fn partials(self, pieces: &[&Piece<'_>], own: &[Run]) -> Vec<Option<WriterPartials>> {
+        let known = |(piece, next): (&&Piece<'_>, AfterWrite)| match next {
             AfterWrite::Known(partials) => partials,
             AfterWrite::FromTotals(next, range) => from_totals(piece.of, next, own.get(range)?),
         };
@@ -321,10 +343,10 @@ mod tests {
         let coverage =
             Coverage { all_writers, this_writer, now, policy_since, is_alone: true, points_since, rows_alone_until };
         let most = 256 << 10;
-        let pieces = job.pieces(coverage, most);
-        assert_eq!(pieces.iter().map(|piece| piece.points.len()).sum::<usize>(), 1795 + 3805);
+        let pieces = pieces(&[&job], coverage, most);
+        assert_eq!(pieces.iter().map(|piece| piece.rollups[0].points.len()).sum::<usize>(), 1795 + 3805);
         assert!(pieces.iter().all(|piece| piece.cost <= most), "{:?}", pieces.iter().map(|p| p.cost).max());
-        assert_eq!(pieces.iter().filter(|piece| piece.is_last).count(), 1);
+        assert_eq!(pieces.iter().filter(|piece| piece.rollups[0].is_last).count(), 1);
         assert!(pieces.len() < 100);
     }
 }

@@ -32,6 +32,7 @@ use super::{
     rechecks::{Recheck, Rechecks, SOON},
     set_aside::Aside,
     unread::Unread,
+    unsure_rows::UnsureRows,
 };
 use crate::{
     back_pressure::{BackPressure, Held},
@@ -98,6 +99,8 @@ pub(crate) struct RowWriter {
     unread: Unread,
     /// Slots to derive again, where others write the store too.
     rechecks: Rechecks,
+    /// Rows that may be stored or not, where others write the store too.
+    unsure: UnsureRows,
 }
 
 struct DoubtfulJob {
@@ -133,7 +136,7 @@ impl RowWriter {
             }
         }
         let (counters, doubtful, unread) = (FlushCounters::default(), Mutex::default(), Unread::default());
-        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks })
+        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks, unsure: UnsureRows::default() })
     }
 
     pub(crate) fn counters(&self) -> &FlushCounters {
@@ -291,7 +294,8 @@ impl RowWriter {
         };
         busy.into_iter().for_each(|recheck| self.rechecks.again(recheck, now));
         let policies = memtable.policies();
-        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads: false };
+        let unsure = &self.unsure;
+        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads: false, unsure };
         let wrong = match NoPanic::new(once.recheck(&rechecks)).await {
             Ok(wrong) => wrong,
             Err(error) => {
@@ -478,6 +482,7 @@ impl RowWriter {
 
     /// Lets go of jobs, after which this writer's partials are these.
     fn release(&self, jobs: &[Arc<FlushJob>], partials: &[Option<downsample::WriterPartials>]) {
+        self.unsure.forget(jobs.iter().map(|job| job.metric));
         {
             let mut memtable = self.with.memtable.lock();
             for (job, partials) in jobs.iter().zip(partials) {
@@ -493,7 +498,7 @@ impl RowWriter {
         let policies = self.with.memtable.policies();
         let may_hold = self.with.back_pressure.may_hold_late();
         let waits_for_reads = self.unread.may_wait(self.with.clock.instant(), may_hold);
-        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads };
+        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads, unsure: &self.unsure };
         let mut attempt = pin!(NoPanic::new(once.write(jobs)));
         match tokio::time::timeout(SLOW, &mut attempt).await {
             Ok(answer) => answer,

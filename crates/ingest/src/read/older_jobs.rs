@@ -7,7 +7,7 @@ use std::{ops::Range, sync::Arc};
 
 use downsample::{Coverage, DerivedRow, ReadPlan, SortedPoints, Stored};
 use metadata::Registry;
-use metric::{Policy, Slot, Timestamp};
+use metric::{MetricId, Policy, Slot, Table, Timestamp};
 use store::{Fetch, PointStore, Run, StoreError};
 
 use super::reading::Reading;
@@ -40,6 +40,14 @@ struct JobPoints<'a> {
     name: String,
 }
 
+/// The rows of one rollup of some jobs.
+struct RollupRows {
+    /// Slots that have no answer.
+    doubtful: Vec<(MetricId, Table, Slot)>,
+    /// Of equal slots the last one is right.
+    rows: Vec<Run>,
+}
+
 impl OlderJobs<'_> {
     /// The rows that the older jobs of the readings are about to write, as far as the windows need them.
     pub(super) async fn rows(&self, readings: &[Option<Reading>]) -> Result<ComingRows, StoreError> {
@@ -51,11 +59,16 @@ impl OlderJobs<'_> {
                 Some(self.table.rollups(Some(&reading.history), job.policy).count())
             };
             let rollups = readings.iter().flatten().filter_map(jobs_of).max().unwrap_or(0);
-            // As the flush: those of the first method come last.
+            let mut of_round = Vec::with_capacity(rollups);
+            // As the flush: all follow from what was there before, and those of the first method come last.
             for rollup in (0..rollups).rev() {
                 let points = |reading| self.points(reading, round, rollup);
                 let jobs: Vec<JobPoints<'_>> = readings.iter().flatten().filter_map(points).collect();
-                self.add_rows(&jobs, &mut coming).await?;
+                of_round.push(self.rows_of(&jobs, &coming).await?);
+            }
+            for RollupRows { doubtful, rows } in of_round {
+                doubtful.into_iter().for_each(|(metric, table, slot)| coming.add_doubtful(metric, table, slot));
+                coming.add(rows);
             }
         }
         Ok(coming)
@@ -94,7 +107,7 @@ impl OlderJobs<'_> {
         stage.time(slots.start) - around..stage.time(slots.end) + around
     }
 
-    async fn add_rows(&self, jobs: &[JobPoints<'_>], coming: &mut ComingRows) -> Result<(), StoreError> {
+    async fn rows_of(&self, jobs: &[JobPoints<'_>], coming: &ComingRows) -> Result<RollupRows, StoreError> {
         let last_stage = |of: &JobPoints<'_>| of.policy.retention.stages().len() - 1;
         let mut plans: Vec<ReadPlan<'_>> =
             jobs.iter().map(|of| ReadPlan::new(of.policy, &of.points, of.coverage, last_stage(of))).collect();
@@ -105,7 +118,7 @@ impl OlderJobs<'_> {
         }
         let cells = fetch_filled(self.store, fetches, &filled, &[coming]).await?;
         let mut cells = cells.as_slice();
-        let mut rows: Vec<Vec<Run>> = Vec::new();
+        let (mut rows, mut doubtful): (Vec<Vec<Run>>, _) = (Vec::new(), Vec::new());
         for (of, plan) in jobs.iter().zip(&mut plans) {
             let (own, rest) = cells.split_at(plan.needs().len().min(cells.len()));
             cells = rest;
@@ -118,7 +131,7 @@ impl OlderJobs<'_> {
             for (stage, slot) in derived.doubtful {
                 let table = of.policy.table(stage);
                 if of.rollup.has(table) {
-                    coming.add_doubtful(of.job.metric, table, slot);
+                    doubtful.push((of.job.metric, table, slot));
                 }
             }
             let needs = plan.needs().iter().zip(own);
@@ -138,10 +151,7 @@ impl OlderJobs<'_> {
             let mirrored = mirrored_rows(self.store, &metrics, [coming, &of_jobs], (is_alone, self.reached)).await?;
             all_mirrored.extend(mirrored.own.into_iter().chain(mirrored.of_others));
         }
-        // Of several rollups each has the points, and those of the first method come last.
-        coming.add(rows.into_iter().flatten());
-        coming.add(all_mirrored);
-        Ok(())
+        Ok(RollupRows { doubtful, rows: rows.into_iter().flatten().chain(all_mirrored).collect() })
     }
 }
 
