@@ -8,7 +8,7 @@ use std::iter::Peekable;
 use metric::{Partial, Slot};
 
 use crate::{
-    Change, DerivedRow, ReadPlan, StagePoint, counted_before,
+    Change, DerivedRow, Need, ReadPlan, StagePoint, counted_before,
     late::with_changes,
     rollup::{CoarseStage, PendingSlot, SlotCoverage, fold_full, rollup, with_points},
     rows,
@@ -144,9 +144,14 @@ impl ReadPlan<'_> {
             let is_complete = complete_from <= retention.stages()[index].time(slot);
             let unwritten = if is_complete { None } else { self.coverage.unwritten(&stage, slot, self.points) };
             let pending = PendingSlot { direct: point_of(&mut direct, slot), unwritten };
-            let is_doubtful = pending.direct.is_none()
-                && (self.has_damage(index - 1, first_child, children, below)
-                    || !is_complete && known.count == 0 && self.is_damaged(index, slot));
+            let is_damaged = |damaged: &[Need]| {
+                known.count == 0 && damaged.iter().any(|need| need.stage == index && need.slots.contains(&slot))
+            };
+            // Of other writers' parts, which nothing else tells.
+            let is_doubtful = is_damaged(&self.known_damage)
+                || pending.direct.is_none()
+                    && (self.has_damage(index - 1, first_child, children, below)
+                        || !is_complete && is_damaged(&self.damaged));
             let row = if is_doubtful {
                 // What is stored is right, and so are points that no row counts yet.
                 unwritten.filter(|_| known.count > 0).map(|points| with_points(stage.method, *known, points))
@@ -222,11 +227,6 @@ impl ReadPlan<'_> {
                     (from..until).any(|slot| cells[(slot - first) as usize].count == 0)
                 }
             })
-    }
-
-    /// Whether a stored slot could not be read.
-    fn is_damaged(&self, stage: usize, slot: Slot) -> bool {
-        self.damaged.iter().any(|need| need.stage == stage && need.slots.contains(&slot))
     }
 
     /// The known stretches of a stage, filled with the stored slots.
@@ -421,7 +421,7 @@ mod tests {
         let points = SortedPoints::of(&[&points]);
         let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 2);
         let hours = |plan: &ReadPlan<'_>| plan.needs().iter().position(|need| need.stage == 1).unwrap();
-        plan.note_damage(0);
+        plan.note_damage(0, None);
         // Of the first hour, minute 62 is there; of the second one everything.
         let mut minutes = vec![f64::NAN; 120];
         minutes[2] = 2.0;
@@ -438,9 +438,55 @@ mod tests {
         let this_writer = Stored::Through { last: 60, horizon: None };
         let coverage = Coverage { this_writer, ..coverage(Stored::Unknown, EXPIRED) };
         let mut plan = ReadPlan::new(&policy, &points, coverage, 1);
-        plan.note_damage(0);
+        plan.note_damage(0, None);
         let derived = plan.derive(&[cells[0], (&values[1..], &counts[1..])]);
         assert_eq!(stage(&derived.rows, 1)[0], (1, 12.0, 2));
+    }
+
+    #[test]
+    fn where_it_is_known_which_slots_are_damaged_the_absent_ones_are_only_absent() {
+        let policy = policy("1440*60s:48*3600s:60*86400s", Aggregation::Sum);
+        let points = pending(&[(61, 10.0), (130, 1.0)]);
+        let points = SortedPoints::of(&[&points]);
+        let derived = |places: std::ops::Range<u32>| {
+            let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, 3 * 3600), 1);
+            assert_eq!(plan.needs()[0], Need { stage: 0, slots: 60..180 });
+            plan.note_damage(0, Some(&[0..0, places]));
+            let mut cells: Vec<(&[f64], &[u32])> = vec![(&[], &[]); plan.needs().len()];
+            let (hours, counts) = ([501.0, f64::NAN], [6, 0]);
+            cells[1] = (&hours, &counts);
+            let derived = plan.derive(&cells);
+            (stage(&derived.rows, 1), derived.doubtful)
+        };
+        let all = vec![(1, 10.0, 1), (2, 1.0, 1)];
+        assert_eq!(derived(0..0), (all.clone(), vec![]));
+        assert_eq!(derived(4..6), (vec![(2, 1.0, 1)], vec![(1, 1)]));
+        assert_eq!(derived(59..61), (vec![], vec![(1, 1), (1, 2)]));
+        // The new point replaces the slot that cannot be read.
+        assert_eq!(derived(1..2), (all, vec![]));
+    }
+
+    #[test]
+    fn a_damaged_coarse_slot_stays_as_it_is_also_where_all_finer_slots_are_known() {
+        let policy = policy("1440*60s:48*3600s:60*86400s", Aggregation::Sum);
+        let mut points = pending(&[(61, 10.0), (130, 1.0)]);
+        let derived = |points: &PendingPoints, places: std::ops::Range<u32>| {
+            let points = SortedPoints::of(&[points]);
+            let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, 3 * 3600), 2);
+            let hours = plan.needs().iter().position(|need| need.stage == 1).unwrap();
+            assert_eq!(plan.needs()[hours].slots, 0..24);
+            plan.note_damage(hours, Some(&[0..0, places]));
+            let derived = plan.derive(&vec![(&[][..], &[][..]); plan.needs().len()]);
+            ([stage(&derived.rows, 1), stage(&derived.rows, 2)], derived.doubtful)
+        };
+        let day = vec![(0, 11.0, 2)];
+        assert_eq!(derived(&points, 0..0), ([vec![(1, 10.0, 1), (2, 1.0, 1)], day], vec![]));
+        // The day is made of the hour.
+        assert_eq!(derived(&points, 1..2), ([vec![(2, 1.0, 1)], vec![]], vec![(1, 1), (2, 0)]));
+        assert_eq!(derived(&points, 9..10).1, [(2, 0)]);
+        // Nor does a point of the slot itself stand for what other writers have there.
+        points.push_coarse(1, 5, 7.0);
+        assert_eq!(derived(&points, 5..6).1, [(1, 5), (2, 0)]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A derivation for a writer: the rows, and this writer's partials once they are written.
 
+use std::ops::Range;
+
 use metric::{Aggregation, Partial, Policy, ROW_POINTS, Retention, Slot, Timestamp};
 
 use crate::{
@@ -78,9 +80,9 @@ impl<'a> WritePlan<'a> {
     }
 
     /// As [`ReadPlan::note_damage`].
-    pub fn note_damage(&mut self, need: usize) {
+    pub fn note_damage(&mut self, need: usize, places: Option<&[Range<u32>]>) {
         if need < self.plan.needs().len() {
-            self.plan.note_damage(need);
+            self.plan.note_damage(need, places);
         } else {
             self.is_later_damaged = true;
         }

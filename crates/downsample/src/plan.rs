@@ -26,8 +26,10 @@ pub struct ReadPlan<'a> {
     pub(crate) coverage: Coverage,
     pub(crate) stages: Vec<StagePlan>,
     needs: Vec<Need>,
-    /// The needs whose stored slots cannot all be read.
+    /// Stored slots that cannot be read: those without a value.
     pub(crate) damaged: Vec<Need>,
+    /// Those of them that are known to be stored.
+    pub(crate) known_damage: Vec<Need>,
     /// Stage and slot, and when the last finer slot begins that is known to be stored in it.
     pub(crate) latest: BTreeMap<(usize, Slot), Timestamp>,
 }
@@ -69,7 +71,16 @@ impl<'a> ReadPlan<'a> {
             stored.filter(|slots| !slots.is_empty()).map(move |slots| Need { stage: index, slots })
         });
         let needs = needs.collect();
-        ReadPlan { policy, points, coverage, stages, needs, damaged: Vec::new(), latest: BTreeMap::new() }
+        ReadPlan {
+            policy,
+            points,
+            coverage,
+            stages,
+            needs,
+            damaged: Vec::new(),
+            known_damage: Vec::new(),
+            latest: BTreeMap::new(),
+        }
     }
 
     /// The stored slots that [`ReadPlan::derive`] must be given, in this order.
@@ -82,9 +93,15 @@ impl<'a> ReadPlan<'a> {
         self.stages.iter().flat_map(|stage| &stage.known).map(|slots| slots.len()).sum()
     }
 
-    /// Stored slots of the need at this place cannot be read: no row is made from what is missing there.
-    pub fn note_damage(&mut self, need: usize) {
-        self.damaged.push(self.needs[need].clone());
+    /// Stored slots of the need at this place cannot be read: no row is made from what is missing there. `places` are those slots
+    /// where they are known, and whatever is missing otherwise.
+    pub fn note_damage(&mut self, need: usize, places: Option<&[Range<u32>]>) {
+        let Need { stage, slots } = self.needs[need].clone();
+        let Some(places) = places else { return self.damaged.push(Need { stage, slots }) };
+        let slot = |place: u32| slots.start.saturating_add(place).min(slots.end);
+        let damaged = places.iter().map(|places| Need { stage, slots: slot(places.start)..slot(places.end) });
+        self.known_damage.extend(damaged.clone());
+        self.damaged.extend(damaged);
     }
 
     /// A slot of the need at this place has points of this time or a later one, which the finer stages of the policy may lack.

@@ -269,10 +269,8 @@ impl Part {
             *cells = of_part;
             return;
         }
-        cells.is_damaged |= of_part.is_damaged;
-        cells.is_unreadable |= of_part.is_unreadable;
-        cells.is_away |= of_part.is_away;
         let place = (self.slots.start - fetch.first_slot) as usize;
+        cells.note_unread_of_part(place as u32, &of_part);
         for (at, methods) in &of_part.earlier_at {
             methods.iter().for_each(|method| cells.note_earlier(place + *at as usize, method));
         }

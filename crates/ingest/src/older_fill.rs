@@ -149,10 +149,10 @@ fn untouched_times(target: &Target<'_>, source: &Source<'_>, all: &[Source<'_>])
 
 /// Fills absent slots from one source.
 fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells, made: &mut Made) {
-    cells.is_damaged |= from.is_damaged;
-    cells.is_unreadable |= from.is_unreadable;
-    cells.is_away |= from.is_away;
+    cells.note_unread_of(from);
     let mut fills = fills(target, source, from);
+    // What other policies have there is not what was stored.
+    fills.retain(|(place, _)| !cells.damaged_at.iter().any(|damaged| damaged.contains(&(*place as u32))));
     if !std::ptr::eq(from, &source.stored) {
         // A slot that this policy has nothing of is left to the next one.
         let own = places_of_stored(target, source);

@@ -12,7 +12,7 @@ use std::{
 use carbon::Sink as _;
 use host::{Clock as _, Host, ManualClock};
 use ingest::{Ingest, Protocol};
-use metric::{Timestamp, Window};
+use metric::{Stage, Table, Timestamp, Window};
 use store::{SeriesRequest, Store};
 use support::{
     options, registry_of, rules, runtime,
@@ -142,6 +142,24 @@ fn what_two_nodes_stored_at_once_is_right_within_seconds() {
     two.pass(20 * SOON);
     two.pass(66 * SOON);
     assert_eq!(two.shown(), [[ALL; 2]; 2]);
+}
+
+#[test]
+fn slots_that_are_damaged_stay_so_and_the_others_become_right_within_seconds() {
+    let two = Two::begin();
+    two.store_at_once();
+    let minute = Table { stage: Stage::new(60, 2880).unwrap(), aggregated: true, rollup: None };
+    let key = ("m".to_owned(), minute, (BEGIN / 60) as u32);
+    let tables = two.writers[0].tables.clone();
+    tables.lock().unwrap().damaged.insert(key.clone());
+    let stored = tables.lock().unwrap().rows[&key];
+    (0..3).for_each(|_| two.pass(SOON));
+    for [ten_seconds, minute] in two.shown() {
+        assert!(ten_seconds == ALL && minute.is_nan(), "{ten_seconds}, {minute}");
+    }
+    assert_eq!(tables.lock().unwrap().rows[&key], stored);
+    // Nothing that a node could wait for.
+    assert_eq!([0, 1].map(|place| two.nodes[place].rechecks_soon()), [0; 2]);
 }
 
 #[test]

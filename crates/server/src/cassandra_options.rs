@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context;
 use host::{Disk, Host};
 use metric::{Policy, Retention};
+use store::DamageLog;
 use store_cassandra::{ClusterOptions, Consistencies, Credentials, Options, TlsOptions};
 
 use crate::{
@@ -17,8 +18,10 @@ pub fn cluster_options(
     settings: &Settings,
     policies: &[Policy],
     host: &Host,
+    damage: &DamageLog,
 ) -> anyhow::Result<Option<cluster::Options>> {
     let Some(cassandra) = options(settings, host)? else { return Ok(None) };
+    let cassandra = Options { damage: damage.clone(), ..cassandra };
     let tables = &settings.tables;
     Ok(Some(cluster::Options {
         cassandra,
@@ -58,6 +61,7 @@ pub fn options(settings: &Settings, host: &Host) -> anyhow::Result<Option<Option
         glob_rows: tables.glob_rows,
         glob_queries: tables.glob_queries,
         host: host.clone(),
+        damage: DamageLog::new(),
     }))
 }
 

@@ -77,7 +77,8 @@ impl Node {
         let (embedded, time) = opened.await??;
         // Times of writing and of expiry reach other nodes: a jump must not.
         let steady = Host { clock: Arc::new(SteadyClock(time.clone())), ..opening.host.clone() };
-        match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), &steady)? {
+        match cassandra_options::cluster_options(opening.settings, opening.rules.policies(), &steady, &opening.damage)?
+        {
             Some(options) => {
                 opening.rules = over_cassandra(opening.rules);
                 Node::clustered(opening, time, embedded, options).await

@@ -316,5 +316,6 @@ fn options(address: &str, layout: Layout) -> Options {
         glob_rows: 1,
         glob_queries: 1,
         host: host::Host::system(),
+        damage: store::DamageLog::new(),
     }
 }

@@ -254,7 +254,7 @@ impl SharedPoints for InMemoryWriter {
                 self.readable().await?;
                 let state = self.tables.state();
                 for part in rows::parts(fetch.table.stage, fetch.first_slot, fetch.end_slot) {
-                    state.partials(fetch, part, |_, rows| *have_others |= has_others(rows, self.shard));
+                    state.partials(fetch, part, |_, rows| *have_others |= has_others(rows, &[], self.shard));
                 }
             }
             Ok(have_others)

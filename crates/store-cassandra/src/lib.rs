@@ -8,6 +8,7 @@ mod ask;
 mod catalogue;
 mod claim;
 mod connect_error;
+mod damaged_runs;
 mod deletion;
 mod driver;
 mod explain;

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use host::Host;
+use store::DamageLog;
 
 use crate::retry::Retry;
 
@@ -114,6 +115,8 @@ pub struct Options {
     pub glob_queries: usize,
     /// The machine.
     pub host: Host,
+    /// Where packed rows that cannot be read are reported.
+    pub damage: DamageLog,
 }
 
 impl Options {

@@ -160,7 +160,7 @@ impl PackedTables {
         };
         insert.set_consistency(self.consistencies.data_write);
         let select = format!(
-            "SELECT offset, shard, points, WRITETIME(points) FROM {table} WHERE metric = ? AND time_start_ms = ? AND \
+            "SELECT offset, shard, count, holes, points, WRITETIME(points) FROM {table} WHERE metric = ? AND time_start_ms = ? AND \
              offset >= ? AND offset < ?"
         );
         let Some(mut select) = self.statement(&select, &name, wire::SELECTED).await? else {

@@ -30,6 +30,16 @@ pub(crate) const RUN: &[NativeType] = &[
     NativeType::BigInt,
 ];
 
+/// The columns of a run as it is read.
+const SELECTED: &[NativeType] = &[
+    NativeType::SmallInt,
+    NativeType::SmallInt,
+    NativeType::SmallInt,
+    NativeType::Blob,
+    NativeType::Blob,
+    NativeType::BigInt,
+];
+
 /// A run to be written.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PackedRow {
@@ -83,6 +93,8 @@ pub(crate) struct PackedCell<'frame> {
     /// As in the table.
     pub(crate) offset: i16,
     pub(crate) shard: i16,
+    pub(crate) count: i16,
+    pub(crate) holes: &'frame [u8],
     pub(crate) points: &'frame [u8],
     /// When it was written, microseconds.
     pub(crate) time: i64,
@@ -90,17 +102,24 @@ pub(crate) struct PackedCell<'frame> {
 
 impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PackedCell<'frame> {
     fn type_check(columns: &[ColumnSpec]) -> Result<(), TypeCheckError> {
-        check(columns, &[NativeType::SmallInt, NativeType::SmallInt, NativeType::Blob, NativeType::BigInt])
+        check(columns, SELECTED)
     }
 
     #[inline]
     fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PackedCell<'frame>, DeserializationError> {
         let offset = i16::from_be_bytes(key(&mut row)?);
         let shard = i16::from_be_bytes(key(&mut row)?);
-        let points = row.next().ok_or_else(|| DeserializationError::new(OtherColumns))??;
+        let count = i16::from_be_bytes(key(&mut row)?);
+        let holes = blob(&mut row)?;
         // A row without its cell is one that another program wrote: no run opens.
-        let points = points.slice.map_or(&[][..], |slice| slice.as_slice());
+        let points = blob(&mut row)?;
         let time = crate::wire::time(&mut row)?;
-        Ok(PackedCell { offset, shard, points, time })
+        Ok(PackedCell { offset, shard, count, holes, points, time })
     }
+}
+
+#[inline]
+fn blob<'frame>(row: &mut ColumnIterator<'frame, '_>) -> Result<&'frame [u8], DeserializationError> {
+    let column = row.next().ok_or_else(|| DeserializationError::new(OtherColumns))??;
+    Ok(column.slice.map_or(&[][..], |slice| slice.as_slice()))
 }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use crate::{
     Layout, Options,
     absent::Absent,
+    damaged_runs::DamagedRuns,
     packed_tables::PackedTables,
     retry::Retry,
     rows,
@@ -26,6 +27,7 @@ pub(crate) struct Points {
     /// Those of them that a keyspace of packed tables does not have.
     absent_rows: Absent<Table>,
     pub(crate) packed: PackedTables,
+    pub(crate) damaged: DamagedRuns,
     /// Which tables are written; both are read.
     pub(crate) layout: Layout,
     pub(crate) keyspace: String,
@@ -50,6 +52,7 @@ impl Points {
             tables: Tables::new(session.clone(), options.keyspace.clone(), options.consistency, retry.clone()),
             absent_rows: Absent::new(clock.clone()),
             packed: PackedTables::new(session.clone(), options.keyspace.clone(), options.consistency, retry.clone()),
+            damaged: DamagedRuns::new(options.damage.clone(), options.keyspace.clone(), clock.clone()),
             layout: options.layout,
             session,
             keyspace: options.keyspace.clone(),

@@ -14,6 +14,7 @@ use store::{Cells, Fetch, StoreError};
 use uuid::Uuid;
 
 use crate::{
+    damaged_runs::DamagedRun,
     failure::{Classify, Failure},
     merge::{Row, merge},
     packed_tables::PackedStatements,
@@ -22,7 +23,7 @@ use crate::{
     run_key,
     tables::Statements,
     undecodable::Undecodable,
-    unpack,
+    unpack::{self, Hidden},
     wire::{PartialRow, PointRow},
 };
 
@@ -54,16 +55,19 @@ impl Answer {
         self.rows.iter().any(|page| page.rows_num() > 0)
     }
 
-    /// Passes on the rows of each slot of an aggregated partition, in the order of their shards.
-    pub(crate) fn partials(&self, table: Table, part: Part, each: impl FnMut(i16, &[Row])) -> Result<(), Undecodable> {
+    /// Passes on the rows of each slot of an aggregated partition, in the order of their shards, and the shards whose rows are
+    /// damaged.
+    pub(crate) fn partials(
+        &self,
+        table: Table,
+        part: Part,
+        mut each: impl FnMut(i16, &[Row], &[i16]),
+    ) -> Result<(), Undecodable> {
         if self.packed.is_empty() {
-            return partials(&self.rows, each);
+            return partials(&self.rows, |offset, rows| each(offset, rows, &[]));
         }
-        let (runs, damage) = unpack::open_runs((table, self.metric, part), &self.packed)?;
-        match damage {
-            Some(damage) => Err(damage.into()),
-            None => unpack::partials(&mut Codec::new(), &runs, part, &self.rows, each),
-        }
+        let (runs, _) = unpack::open_runs((table, self.metric, part), &self.packed)?;
+        unpack::partials(&mut Codec::new(), &runs, part, &self.rows, each)
     }
 }
 
@@ -75,7 +79,9 @@ impl Points {
         self.read(fetches, |fetch, part, answer| {
             let (wanted, cells) = (&fetches[fetch], &mut cells[fetch]);
             if !answer.packed.is_empty() {
-                return packed(wanted, part, answer, &mut codec, cells);
+                let damage = packed(wanted, part, answer, &mut codec, cells)?;
+                self.damaged.report(wanted, damage);
+                return Ok(());
             }
             match wanted.table.aggregated {
                 false => points(wanted, part, &answer.rows, cells),
@@ -209,39 +215,39 @@ pub(crate) fn partial(wanted: &Fetch, part: Part, offset: i16, rows: &[Row], cel
     }
 }
 
-/// Puts the runs of a partition, and its rows, where they belong.
+/// Puts the runs of a partition, and its rows, where they belong. Returns the runs that cannot be read.
 fn packed(
     wanted: &Fetch,
     part: Part,
     answer: &Answer,
     codec: &mut Codec,
     cells: &mut Cells,
-) -> Result<(), Undecodable> {
+) -> Result<Vec<DamagedRun>, Undecodable> {
     let (runs, damage) = unpack::open_runs((wanted.table, answer.metric, part), &answer.packed)?;
-    if let Some(damage) = damage {
-        tracing::error!(
-            table = %wanted.table, metric = wanted.name, partition = part.time_start_ms, %damage,
-            "a packed run in Cassandra cannot be read; its points are missing from answers, and nothing is derived from them"
-        );
-        cells.is_damaged = true;
-    }
     let is_alone = !answer.has_rows() && runs.iter().all(|run| run.shard == runs[0].shard);
     if wanted.table.aggregated && !is_alone {
-        return unpack::partials(codec, &runs, part, &answer.rows, |offset, rows| {
-            partial(wanted, part, offset, rows, cells);
-        });
+        unpack::partials(codec, &runs, part, &answer.rows, |offset, rows, damaged| {
+            match index(wanted, part, offset).filter(|_| !damaged.is_empty()) {
+                // The rows of other shards are not all that was stored.
+                Some(at) => cells.note_damage_at(at as u32..at as u32 + 1),
+                None => partial(wanted, part, offset, rows, cells),
+            }
+        })?;
+        return Ok(damage);
     }
     let was_empty = cells.values.is_empty();
     allocate(wanted, cells);
     let from = (part.first_slot - wanted.first_slot) as usize;
     let slots = from..from + (part.until - part.from) as usize;
     let values = &mut cells.values[slots.clone()];
-    let any = if wanted.table.aggregated {
+    let mut hidden = Hidden::default();
+    let (any, hidden) = if wanted.table.aggregated {
         let counts = &mut cells.counts[slots];
-        unpack::lay(codec, &runs, part, values, counts)?;
+        unpack::lay(codec, &runs, part, values, counts, &mut hidden)?;
+        let hidden = hidden.ranges(values);
         // What counts nothing was taken away.
         values.iter_mut().zip(&*counts).filter(|(_, count)| **count == 0).for_each(|(value, _)| *value = f64::NAN);
-        values.iter().any(|value| !value.is_nan())
+        (values.iter().any(|value| !value.is_nan()), hidden)
     } else if answer.has_rows() {
         let mut times = vec![i64::MIN; values.len()];
         for page in &answer.rows {
@@ -253,15 +259,18 @@ fn packed(
                 }
             }
         }
-        unpack::lay_over_rows(codec, &runs, part, values, &mut times)?;
-        true
+        unpack::lay_over_rows(codec, &runs, part, values, &mut times, &mut hidden)?;
+        (true, hidden.ranges(values))
     } else {
-        unpack::lay(codec, &runs, part, values, &mut [])?
+        let any = unpack::lay(codec, &runs, part, values, &mut [], &mut hidden)?;
+        (any, hidden.ranges(values))
     };
     if was_empty && !any {
         (cells.values, cells.counts) = (Vec::new(), Vec::new());
     }
-    Ok(())
+    let from = from as u32;
+    hidden.into_iter().for_each(|places| cells.note_damage_at(from + places.start..from + places.end));
+    Ok(damage)
 }
 
 /// The same where there are rows alone.

@@ -2,6 +2,8 @@
 //!
 //! `docs/decisions/21-packed-layout.md` says why the key names the slots.
 
+use std::ops::Range;
+
 use metric::{ROW_POINTS, Table};
 use uuid::Uuid;
 
@@ -34,6 +36,42 @@ pub(crate) fn holes(values: &[f64]) -> Vec<u8> {
     values.chunks(8).map(bits).collect()
 }
 
+/// The slots that a run has, as its key says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct KeySlots<'a> {
+    /// Offset of the first one in the partition.
+    first: i16,
+    count: i16,
+    holes: &'a [u8],
+}
+
+impl<'a> KeySlots<'a> {
+    /// As in the table.
+    pub(crate) fn new(aggregated: bool, key_offset: i16, count: i16, holes: &'a [u8]) -> KeySlots<'a> {
+        let first = if aggregated { key_offset.saturating_sub(PARTIALS_FROM) } else { key_offset };
+        KeySlots { first, count, holes }
+    }
+
+    /// Those of a part, as offsets in the partition.
+    pub(crate) fn within(self, part: Part) -> impl Iterator<Item = usize> + use<'a> {
+        let KeySlots { first, count, holes } = self;
+        let (first, slots) = (usize::try_from(first).unwrap_or(0), part.from as usize..part.until as usize);
+        let is_run = move |place: usize| match holes {
+            [] => place < usize::try_from(count).unwrap_or(0),
+            _ => holes.get(place / 8).is_some_and(|eight| eight >> (place % 8) & 1 == 1),
+        };
+        slots.filter(move |slot| slot.checked_sub(first).is_some_and(is_run))
+    }
+
+    /// From the first one to behind the last, as offsets in the partition.
+    pub(crate) fn extent(self) -> Range<usize> {
+        let whole = Part { time_start_ms: 0, from: 0, until: ROW_POINTS as i16, first_slot: 0 };
+        let mut slots = self.within(whole);
+        let Some(first) = slots.next() else { return 0..0 };
+        first..slots.last().unwrap_or(first) + 1
+    }
+}
+
 /// The bytes that name the place of a run, for its checksum.
 pub(crate) fn place(table: Table, metric: Uuid, time_start_ms: i64, key_offset: i16, shard: i16) -> [u8; 36] {
     let mut place = [0; 36];
@@ -58,6 +96,26 @@ mod tests {
         assert_eq!(holes(&of("x")), [0u8; 0]);
         assert_eq!(holes(&of("x-x")), [0b101]);
         assert_eq!(holes(&of("x------xx-x")), [0b1000_0001, 0b101]);
+    }
+
+    #[test]
+    fn a_key_names_the_slots_of_its_run() {
+        let values: Vec<f64> = "x------xx-x".chars().map(|char| if char == '-' { f64::NAN } else { 1.0 }).collect();
+        let bitmap = holes(&values);
+        let part = |from, until| Part { time_start_ms: 0, from, until, first_slot: 0 };
+        let of = |key: KeySlots<'_>, part| key.within(part).collect::<Vec<_>>();
+        for (aggregated, first) in [(false, 100), (true, 2100)] {
+            let with_holes = KeySlots::new(aggregated, first, 4, &bitmap);
+            assert_eq!(of(with_holes, part(0, 2000)), [100, 107, 108, 110]);
+            assert_eq!(of(with_holes, part(101, 110)), [107, 108]);
+            assert_eq!(with_holes.extent(), 100..111);
+            let without = KeySlots::new(aggregated, first, 3, &[]);
+            assert_eq!((of(without, part(0, 2000)), without.extent()), (vec![100, 101, 102], 100..103));
+        }
+        // A key that no node writes names no slot outside its partition.
+        assert_eq!(of(KeySlots::new(false, 1990, i16::MAX, &[]), part(1995, 2000)), [1995, 1996, 1997, 1998, 1999]);
+        assert_eq!(of(KeySlots::new(false, 5, -1, &[]), part(0, 2000)), [0usize; 0]);
+        assert_eq!(KeySlots::new(true, 7, 0, &[]).extent(), 0..0);
     }
 
     #[test]

@@ -65,6 +65,7 @@ mod tests {
             glob_rows: 1,
             glob_queries: 1,
             host: Host::system(),
+            damage: store::DamageLog::new(),
         }
     }
 

@@ -131,9 +131,17 @@ fn chosen(
     }
 }
 
-/// Whether another writer of our replica has one of these rows.
-pub(crate) fn has_others(rows: &[Row], mine: i16) -> bool {
-    rows.iter().any(|row| row.shard != mine && replica_of(row.shard) == replica_of(mine))
+/// Whether another writer of our replica has one of these rows, or one of those that are damaged.
+pub(crate) fn has_others(rows: &[Row], damaged: &[i16], mine: i16) -> bool {
+    let mut shards = rows.iter().map(|row| row.shard).chain(damaged.iter().copied());
+    shards.any(|shard| shard != mine && replica_of(shard) == replica_of(mine))
+}
+
+/// Leaves the slot at this place of a run as it is stored: what other writers have of it is not known.
+pub(crate) fn leave_out(run: &mut Run, at: usize) {
+    if let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) {
+        (*value, *count) = (f64::NAN, 0);
+    }
 }
 
 /// Makes the total at this place of a run the row of the shard `mine`. Returns the rows to correct first.
@@ -154,8 +162,11 @@ impl Points {
         let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();
         self.read(&fetches, |which, part, answer| {
             let (fetch, run) = (&fetches[which], &mut wholes[which]);
-            answer.partials(fetch.table, part, |offset, rows| {
+            answer.partials(fetch.table, part, |offset, rows, damaged| {
                 let Some(at) = index(fetch, part, offset) else { return };
+                if !damaged.is_empty() {
+                    return leave_out(run, at);
+                }
                 let slot = fetch.first_slot + at as Slot;
                 let others = subtract(run, at, rows, self.shard());
                 corrections.extend(others.into_iter().map(|correction| (which, slot, correction)));
@@ -172,7 +183,9 @@ impl Points {
     pub(crate) async fn have_others(&self, fetches: Vec<Fetch>) -> Result<Vec<bool>, StoreError> {
         let mut have_others = vec![false; fetches.len()];
         self.read(&fetches, |which, part, answer| {
-            answer.partials(fetches[which].table, part, |_, rows| have_others[which] |= has_others(rows, self.shard()))
+            answer.partials(fetches[which].table, part, |_, rows, damaged| {
+                have_others[which] |= has_others(rows, damaged, self.shard());
+            })
         })
         .await?;
         Ok(have_others)

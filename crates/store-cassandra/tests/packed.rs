@@ -188,27 +188,113 @@ async fn writer_partials_leave_what_other_writers_have_in_either_layout() {
     keyspace.drop().await;
 }
 
-#[tokio::test]
-async fn a_run_whose_bytes_are_wrong_is_reported_and_the_others_are_read() {
-    let Some(address) = node::address() else { return };
-    let keyspace = Keyspace::make(address, "damaged").await;
-    let one = driver(&keyspace, Layout::Packed, 1).await;
-    let h = hour();
-    one.write(vec![points(h, &[1.0, 2.0])]).await.unwrap();
-    one.write(vec![points(h + 10, &[3.0])]).await.unwrap();
-    let offset = (h % ROW_POINTS) as i16;
-    let set = format!(
-        "UPDATE {}.{PACKED} SET points = 0x0100000000 WHERE metric = ? AND time_start_ms = ? AND offset = ? AND shard = 1 \
-         AND count = 2 AND holes = 0x",
+/// Gives the runs with this many slots that were written by a writer other bytes, and the time at which they were written.
+async fn damage(keyspace: &Keyspace, (shard, count): (i16, i16)) {
+    type Key = (uuid::Uuid, i64, i16, i16, i16, Vec<u8>, i64);
+    let all = format!(
+        "SELECT metric, time_start_ms, offset, shard, count, holes, WRITETIME(points) FROM {}.{PACKED}",
         keyspace.name
     );
-    let id = uuid::Uuid::new_v5(&"00000000-1111-2222-3333-444444444444".parse().unwrap(), NAME.as_bytes());
-    let start = hourly(false).stage.time(h / ROW_POINTS * ROW_POINTS) * 1000;
-    keyspace.session.query_unpaged(set, (id, start, offset)).await.unwrap();
-    let cells = read(&one, hourly(false), Aggregation::Average, h..h + 11).await;
+    let rows = keyspace.session.query_unpaged(all, ()).await.unwrap().into_rows_result().unwrap();
+    let rows: Vec<Key> = rows.rows::<Key>().unwrap().map(Result::unwrap).collect();
+    let insert = format!(
+        "INSERT INTO {}.{PACKED} (metric, time_start_ms, offset, shard, count, holes, points) VALUES (?, ?, ?, ?, ?, ?, \
+         0xff00000000) USING TIMESTAMP ?",
+        keyspace.name
+    );
+    for row in rows.into_iter().filter(|row| (row.3, row.4) == (shard, count)) {
+        // Of equal times Cassandra keeps the larger bytes.
+        keyspace.session.query_unpaged(insert.as_str(), row).await.unwrap();
+    }
+}
+
+fn damaged_places(cells: &Cells) -> Vec<u32> {
     assert!(cells.is_damaged);
-    assert_eq!(some(&cells.values)[10], Some(3.0));
-    assert_eq!(some(&cells.values)[..10], vec![None; 10]);
+    let mut places: Vec<u32> = cells.known_damage().expect("all are known").iter().cloned().flatten().collect();
+    places.sort_unstable();
+    places
+}
+
+#[tokio::test]
+async fn no_older_write_stands_in_for_a_damaged_run_and_a_later_one_replaces_it() {
+    let Some(address) = node::address() else { return };
+    let keyspace = Keyspace::make(address, "damaged").await;
+    let h = hour();
+    // A row and a run that the damaged one replaced, a row and a run that came after it.
+    let rows = driver(&keyspace, Layout::Rows, 1).await;
+    let options = Options { layout: Layout::Packed, writer: 1, ..keyspace.options() };
+    let reports = options.damage.clone();
+    let packed = CassandraDriver::connect(options).await.expect("the node answers");
+    rows.write(vec![points(h, &[0.0, 0.1, 0.2])]).await.unwrap();
+    packed.continue_after(rows.last_timestamp());
+    packed.write(vec![points(h, &[1.0, 1.1, 1.2, 1.3, 1.4, 1.5])]).await.unwrap();
+    packed.write(vec![points(h + 1, &[2.1, 2.2, NAN, 2.4, 2.5])]).await.unwrap();
+    packed.write(vec![points(h + 2, &[3.2])]).await.unwrap();
+    rows.continue_after(packed.last_timestamp());
+    rows.write(vec![points(h + 5, &[4.5])]).await.unwrap();
+    assert_eq!(values(&packed, h..h + 7).await, some(&[1.0, 2.1, 3.2, 1.3, 2.4, 4.5, NAN]));
+    assert_eq!(reports.totals().0, 0);
+    damage(&keyspace, (1, 4)).await;
+    for _ in 0..3 {
+        let cells = read(&packed, hourly(false), Aggregation::Average, h..h + 7).await;
+        assert_eq!(some(&cells.values), some(&[1.0, NAN, 3.2, 1.3, NAN, 4.5, NAN]));
+        assert_eq!(damaged_places(&cells), [1, 4]);
+    }
+    // Slots that the run does not have are intact, also between those that it has.
+    assert_eq!(values(&packed, h + 2..h + 4).await, some(&[3.2, 1.3]));
+    let found = reports.examples();
+    assert_eq!(reports.totals(), (1, 5), "each row counts once: {found:?}");
+    assert_eq!((found[0].what, &found[0].file), ("packed row", &format!("{}.{PACKED}", keyspace.name)));
+    assert_eq!(found[0].metrics, Some((MetricId(1), MetricId(1))));
+    assert_eq!(found[0].span, Some((hourly(false).stage.time(h + 1), hourly(false).stage.time(h + 6))));
+    // The report says how to delete the row; what is sent again is there then.
+    let (row, _) = found[0].how.split_once(": ").unwrap();
+    keyspace.run(&format!("DELETE FROM {} WHERE {row}", found[0].file)).await;
+    assert_eq!(values(&packed, h..h + 7).await, some(&[1.0, 1.1, 3.2, 1.3, 1.4, 4.5, NAN]));
+    packed.write(vec![points(h + 1, &[2.1, NAN, NAN, 2.4])]).await.unwrap();
+    assert_eq!(values(&packed, h..h + 7).await, some(&[1.0, 2.1, 3.2, 1.3, 2.4, 4.5, NAN]));
+    keyspace.drop().await;
+}
+
+#[tokio::test]
+async fn nothing_stands_in_for_a_damaged_run_of_one_writer_of_a_coarse_slot() {
+    let Some(address) = node::address() else { return };
+    let keyspace = Keyspace::make(address, "damaged_coarse").await;
+    let (one, two) = (driver(&keyspace, Layout::Packed, 1).await, driver(&keyspace, Layout::Packed, 2).await);
+    let (h, sum) = (hour(), Aggregation::Sum);
+    one.write(vec![partials(sum, h, &[(1.0, 1), (1.1, 1), (1.2, 1)])]).await.unwrap();
+    one.write(vec![partials(sum, h + 1, &[(501.0, 6), (502.0, 6)])]).await.unwrap();
+    two.write(vec![partials(sum, h + 1, &[(6000.0, 6)])]).await.unwrap();
+    let of_all = cells(&[(1.0, 1), (6501.0, 12), (502.0, 6)]);
+    assert_eq!(read(&two, hourly(true), sum, h..h + 3).await, of_all);
+    damage(&keyspace, (1, 2)).await;
+    for node in [&one, &two] {
+        let cells = read(node, hourly(true), sum, h..h + 4).await;
+        assert_eq!((some(&cells.values), damaged_places(&cells)), (some(&[1.0, NAN, NAN, NAN]), vec![1, 2]));
+        // Of one writer alone the runs are laid over each other.
+        let cells = read(node, hourly(true), sum, h + 2..h + 4).await;
+        assert!(cells.values.iter().all(|value| value.is_nan()));
+        assert_eq!(damaged_places(&cells), [0]);
+    }
+    // Nobody knows what is left of a total: the slot stays as it is stored.
+    let total = || vec![partials(sum, h, &[(2.0, 2), (6503.0, 13), (503.0, 7)])];
+    let own = two.writer_partials(total()).await.unwrap().remove(0);
+    assert_eq!((own.counts, own.values[0]), (vec![1, 0, 0], 1.0));
+    let all = Fetch {
+        metric: MetricId(1),
+        name: NAME.into(),
+        table: hourly(true),
+        first_slot: h + 2,
+        end_slot: h + 3,
+        aggregation: sum,
+    };
+    assert_eq!(two.have_others(vec![all]).await.unwrap(), [true]);
+    // A later write of the same writer is right again, of the same slots and of one of them.
+    one.write(vec![partials(sum, h + 1, &[(503.0, 8)])]).await.unwrap();
+    let got = read(&two, hourly(true), sum, h..h + 3).await;
+    assert_eq!((got.values[1], got.counts[1], damaged_places(&got)), (6503.0, 14, vec![2]));
+    one.write(vec![partials(sum, h + 1, &[(501.0, 6), (502.0, 6)])]).await.unwrap();
+    assert_eq!(read(&two, hourly(true), sum, h..h + 3).await, of_all);
     keyspace.drop().await;
 }
 

@@ -1,5 +1,7 @@
 //! Points: a table for each stage of each retention, and the rows that cross into it.
 
+use std::ops::Range;
+
 use metric::{Aggregation, Methods, MetricId, Slot, Table, Timestamp};
 
 use crate::DriverFuture;
@@ -54,6 +56,10 @@ pub struct Cells {
     /// Whether stored slots of the fetch could not be read because their bytes are damaged. They are NaN here. The driver
     /// has reported the damage. Nothing may be derived from such cells and stored in place of what is stored.
     pub is_damaged: bool,
+    /// Places that are known to be damaged, in no order. They are NaN.
+    pub damaged_at: Vec<Range<u32>>,
+    /// Whether `damaged_at` has all that is damaged. Without it each slot that is NaN may be damaged where `is_damaged` is true.
+    pub is_damage_known: bool,
     /// Whether a read failed, and may work later: the bytes are not known to be wrong. `is_damaged` is true as well.
     pub is_unreadable: bool,
     /// Whether a file with slots of the fetch is missing, and may be put back before a later start: reading again before does not
@@ -70,6 +76,34 @@ pub struct Cells {
 }
 
 impl Cells {
+    /// Notes that the slots at these places are damaged.
+    pub fn note_damage_at(&mut self, places: Range<u32>) {
+        self.is_damage_known |= !self.is_damaged;
+        self.is_damaged = true;
+        self.damaged_at.push(places);
+    }
+
+    /// The damaged places; `None` where not all of them are known.
+    pub fn known_damage(&self) -> Option<&[Range<u32>]> {
+        self.is_damage_known.then_some(&*self.damaged_at)
+    }
+
+    /// Notes that slots of other cells could not be read, where these cells have values of those.
+    pub fn note_unread_of(&mut self, other: &Cells) {
+        self.is_damage_known &= !other.is_damaged;
+        self.is_damaged |= other.is_damaged;
+        self.is_unreadable |= other.is_unreadable;
+        self.is_away |= other.is_away;
+    }
+
+    /// Notes what of a part could not be read, whose first place is `place` here.
+    pub fn note_unread_of_part(&mut self, place: u32, part: &Cells) {
+        let is_known = part.is_damage_known && (self.is_damage_known || !self.is_damaged);
+        self.note_unread_of(part);
+        self.is_damage_known |= is_known;
+        self.damaged_at.extend(part.damaged_at.iter().map(|places| place + places.start..place + places.end));
+    }
+
     /// Notes that the value at this place is one of another method, or has it in it.
     pub fn note_earlier(&mut self, place: usize, method: Aggregation) {
         self.earlier.add(method);
@@ -130,4 +164,54 @@ pub trait PointStore: Send + Sync + 'static {
 
     /// The size of the store.
     fn usage(&self) -> Usage;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Cells that are known to be damaged at these places.
+    fn known(places: &[u32]) -> Cells {
+        let mut cells = Cells::default();
+        places.iter().for_each(|&place| cells.note_damage_at(place..place + 1));
+        cells
+    }
+
+    fn unknown() -> Cells {
+        Cells { is_damaged: true, ..Cells::default() }
+    }
+
+    fn places(cells: &Cells) -> Option<Vec<u32>> {
+        cells.known_damage().map(|places| places.iter().cloned().flatten().collect())
+    }
+
+    #[test]
+    fn damaged_places_are_known_as_long_as_all_of_them_are() {
+        assert_eq!(places(&Cells::default()), None);
+        let mut cells = known(&[3, 5]);
+        cells.note_unread_of(&Cells::default());
+        assert_eq!(places(&cells), Some(vec![3, 5]));
+        // Of cells with other places.
+        for other in [unknown(), known(&[0])] {
+            let mut cells = known(&[3]);
+            cells.note_unread_of(&other);
+            assert_eq!((cells.is_damaged, places(&cells)), (true, None));
+            cells.note_damage_at(7..8);
+            assert_eq!(places(&cells), None);
+        }
+    }
+
+    #[test]
+    fn damaged_places_of_parts_are_those_of_the_whole() {
+        let of_parts = |parts: &[(u32, Cells)]| {
+            let mut cells = Cells::default();
+            parts.iter().for_each(|(place, part)| cells.note_unread_of_part(*place, part));
+            (cells.is_damaged, places(&cells))
+        };
+        assert_eq!(of_parts(&[(0, Cells::default()), (10, Cells::default())]), (false, None));
+        let of_two = [(0, Cells::default()), (10, known(&[0, 2])), (20, Cells::default()), (30, known(&[1]))];
+        assert_eq!(of_parts(&of_two), (true, Some(vec![10, 12, 31])));
+        assert_eq!(of_parts(&[(10, unknown()), (20, known(&[0]))]), (true, None));
+        assert_eq!(of_parts(&[(10, known(&[0])), (20, unknown())]), (true, None));
+    }
 }

@@ -239,7 +239,7 @@ impl GroupRows {
     /// Adds the rows of a piece. `cells` are the answers to its plan's fetches.
     pub(super) fn add(&mut self, piece: &Piece<'_>, name: &str, plan: FlushPlan<'_>, cells: &[Cells]) {
         let stored: Vec<(&[f64], &[u32])> = cells.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
-        let damaged = (0..cells.len()).filter(|&need| cells[need].is_damaged);
+        let damaged = cells.iter().enumerate().filter(|(_, cells)| cells.is_damaged);
         let latest = cells
             .iter()
             .enumerate()
@@ -252,7 +252,7 @@ impl GroupRows {
                 AfterWrite::Known(Some(partials))
             }
             FlushPlan::Derive(mut plan) => {
-                damaged.for_each(|need| plan.note_damage(need));
+                damaged.for_each(|(need, cells)| plan.note_damage(need, cells.known_damage()));
                 latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
                 let derived = plan.derive(&stored);
                 self.doubtful += derived.doubtful;
@@ -263,7 +263,7 @@ impl GroupRows {
                 }
             }
             FlushPlan::Rows(mut plan) => {
-                damaged.for_each(|need| plan.note_damage(need));
+                damaged.for_each(|(need, cells)| plan.note_damage(need, cells.known_damage()));
                 latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
                 let derived = plan.derive(&stored);
                 self.doubtful += derived.doubtful.len();

@@ -93,7 +93,8 @@ impl Attempt<'_> {
         Ok(false)
     }
 
-    /// The coarse slots of a span that the rows of all writers do not make, as they are derived. `None` where not all can be read.
+    /// The coarse slots of a span that the rows of all writers do not make, as they are derived. `None` where not all can be read
+    /// now. Those of damaged slots are left as they are: a later look finds nothing else.
     async fn differing(&self, span: &Span) -> Result<Option<Vec<Run>>, StoreError> {
         let stored = self.store.points.fetch(vec![span.fetch(0, span.slots.clone())]).await?;
         let mut points = PendingPoints::default();
@@ -105,12 +106,14 @@ impl Attempt<'_> {
             values.for_each(|(slot, &value)| _ = points.push(slot, value));
         }
         let points = SortedPoints::of(&[&points]);
-        let plan = ReadPlan::new(&span.policy, &points, span.coverage, span.policy.retention.stages().len() - 1);
+        let mut plan = ReadPlan::new(&span.policy, &points, span.coverage, span.policy.retention.stages().len() - 1);
         let fetches = plan.needs().iter().map(|need| span.fetch(need.stage, need.slots.clone())).collect();
         let stored = self.store.points.fetch(fetches).await?;
         if stored.iter().any(is_incomplete) {
             return Ok(None);
         }
+        let damaged = stored.iter().enumerate().filter(|(_, cells)| cells.is_damaged);
+        damaged.for_each(|(need, cells)| plan.note_damage(need, cells.known_damage()));
         let cells: Vec<(&[f64], &[u32])> = stored.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
         let stored = |stage: usize, slot: Slot| {
             let of_stage = plan.needs().iter().zip(&cells).filter(|(need, _)| need.stage == stage);
@@ -202,7 +205,7 @@ fn are_same(one: &[Run], other: &[Run]) -> bool {
 }
 
 fn is_incomplete(cells: &Cells) -> bool {
-    cells.is_damaged || cells.is_unreadable || cells.is_away
+    cells.is_unreadable || cells.is_away
 }
 
 /// Whether the rows of all writers make this total, up to rounding and to the largest count that a row can have.

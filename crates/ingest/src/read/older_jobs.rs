@@ -122,8 +122,10 @@ impl OlderJobs<'_> {
         for (of, plan) in jobs.iter().zip(&mut plans) {
             let (own, rest) = cells.split_at(plan.needs().len().min(cells.len()));
             cells = rest;
-            (0..own.len()).filter(|&need| own[need].is_damaged).for_each(|need| plan.note_damage(need));
             for (need, cells) in own.iter().enumerate() {
+                if cells.is_damaged {
+                    plan.note_damage(need, cells.known_damage());
+                }
                 cells.latest_at.iter().for_each(|&(place, time)| plan.note_latest(need, place, time));
             }
             let stored: Vec<_> = own.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();

@@ -283,8 +283,10 @@ impl Reading {
         }
         if let Some(mut plan) = plan {
             let needed: Vec<Cells> = cells.take(plan.needs().len()).collect();
-            (0..needed.len()).filter(|&need| needed[need].is_damaged).for_each(|need| plan.note_damage(need));
             for (need, cells) in needed.iter().enumerate() {
+                if cells.is_damaged {
+                    plan.note_damage(need, cells.known_damage());
+                }
                 cells.latest_at.iter().for_each(|&(place, time)| plan.note_latest(need, place, time));
             }
             let needed: Vec<_> = needed.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();

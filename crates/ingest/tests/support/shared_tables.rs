@@ -1,7 +1,7 @@
 //! The tables that several writers share: stage-0 slots that all of them write, and of each coarse slot a row for each writer.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     future::ready,
     pin::Pin,
     sync::{Arc, Mutex},
@@ -24,6 +24,8 @@ pub fn adds(method: Aggregation) -> bool {
 pub struct Tables {
     pub points: BTreeMap<(String, Table, Slot), f64>,
     pub rows: BTreeMap<(String, Table, Slot), [Option<Partial>; WRITERS]>,
+    /// Slots that cannot be read.
+    pub damaged: BTreeSet<(String, Table, Slot)>,
     /// Slots that were read, and slots whose part was asked for.
     pub fetched: usize,
     pub asked: usize,
@@ -132,7 +134,12 @@ impl PointStore for Writer {
             let mut cells = Cells::default();
             for slot in fetch.first_slot..fetch.end_slot {
                 let key = (fetch.name.clone(), fetch.table, slot);
-                if fetch.table.aggregated {
+                if tables.damaged.contains(&key) {
+                    let place = slot - fetch.first_slot;
+                    cells.note_damage_at(place..place + 1);
+                    cells.values.push(f64::NAN);
+                    cells.counts.extend(fetch.table.aggregated.then_some(0));
+                } else if fetch.table.aggregated {
                     let rows = tables.rows.get(&key).into_iter().flatten().flatten().copied();
                     let partial = combined(fetch.aggregation, rows);
                     cells.values.push(partial.value);
@@ -141,7 +148,10 @@ impl PointStore for Writer {
                     cells.values.push(tables.points.get(&key).copied().unwrap_or(f64::NAN));
                 }
             }
-            if cells.values.iter().all(|value| value.is_nan()) { Cells::default() } else { cells }
+            if cells.values.iter().all(|value| value.is_nan()) {
+                (cells.values, cells.counts) = (Vec::new(), Vec::new());
+            }
+            cells
         });
         let cells = cells.collect();
         Box::pin(ready(Ok(cells)))

@@ -325,7 +325,7 @@ impl Scraped {
             gauge("plumbago_store_tables", "Datapoints tables.", usage.tables as f64),
             counter(
                 "plumbago_damage_total",
-                "Damage found in files of the data folder; /admin/status has the last findings.",
+                "Damage found in files of the data folder and in packed rows of Cassandra; /admin/status has the last findings.",
                 damages as f64,
             ),
             counter("plumbago_damage_bytes_total", "Bytes that damage made unreadable.", damaged_bytes as f64),

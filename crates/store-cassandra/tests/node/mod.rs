@@ -91,6 +91,7 @@ pub fn options(data: ClusterOptions, keyspace: &str) -> Options {
         glob_rows: 5000,
         glob_queries: 42,
         host: host::Host::system(),
+        damage: store::DamageLog::new(),
     }
 }
 
