@@ -101,3 +101,26 @@ def test_names_that_the_log_lost_while_the_server_was_stopped_are_written_to_it_
     server.stop()
     server.start()
     assert len(names(server)) == 2 * COUNT
+
+
+def test_a_lost_end_of_the_log_brings_no_deleted_metric_back_in_place_of_a_later_one(server, at):
+    server.send([("same.name", at, 1.0)])
+    flush(server)
+    log = max((server.data / "store/names").glob("*.log"))
+    length = log.stat().st_size
+    assert server.post("/admin/delete", params={"query": "same.name"}).status_code == 200
+    server.send([("same.name", at + 60, 2.0)])
+    flush(server)
+    server.stop()
+    assert max((server.data / "store/names").glob("*.log")) == log
+    # The deletion and the name of the later metric are behind that.
+    with log.open("rb+") as file:
+        file.truncate(length)
+    for end in [server.stop, server.kill]:
+        server.start()
+        assert server.points("same.name", **{"from": at - 1, "until": at + 120}) == {at + 60: 2.0}
+        server.send([("same.name", at + 120, 3.0)])
+        flush(server)
+        end()
+    server.start()
+    assert server.points("same.name", **{"from": at - 1, "until": at + 180}) == {at + 60: 2.0, at + 120: 3.0}

@@ -513,7 +513,6 @@ fn read_whole(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
     Ok(())
 }
 
-/// The manifest of the files of rows says which there must be.
 /// Looks for segments of the journal that the store or another segment knows, and for those that came back.
 fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
     let store = data.join("store");
@@ -566,10 +565,18 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
     Ok(())
 }
 
+/// The manifest of the files of rows says which there must be.
 fn compare_with_manifest(disk: &dyn Disk, data: &Path, report: &mut Report) {
     let store = data.join("store");
     let manifest = Path::new("store/manifest").to_owned();
     if !disk.exists(&data.join(&manifest)) {
+        // A start writes it before the first file of rows.
+        let is_of_store =
+            |file: &Checked| file.path.starts_with("store") && file.path.extension().is_some_and(|end| end == "rows");
+        if report.files.iter().any(is_of_store) {
+            let how = "is missing; whether files of rows are missing is not known";
+            report.files.push(Checked::missing(manifest, "manifest", 0, how));
+        }
         return;
     }
     match read_manifest(disk, &store) {

@@ -3,7 +3,8 @@
 //! A clean stop saves the registry, so that the next start does not read the whole metrics table. The saved file stands for
 //! the table only while the table is in the state that it had at the save ([`NamesMark`]): after a restore, or where a log
 //! was put back, the table counts. Where both are of one opening and the table lacks something, it lost that since the
-//! stop, and what the file still names is written to it again. So it is with policies that the table has lost.
+//! stop, and what the file still names is written to it again. So it is with policies that the table has lost, and with the deletion
+//! of a metric whose name a lost one has.
 
 use std::{path::Path, sync::Arc};
 
@@ -108,7 +109,14 @@ async fn write_again(saved: &Registry, names: &dyn NameStore) -> Result<bool, St
         lost.extend(saved.records(&ids).into_iter().filter(|record| table.records(&[record.id]).is_empty()));
     }
     let count = lost.len();
+    // A name has one metric at a time: the earlier one was deleted before the lost one began, and its deletion is lost as well.
+    let deleted: Vec<MetricId> = lost
+        .iter()
+        .filter_map(|record| table.read().find(table.hash(record.name.as_bytes()), record.name.as_bytes()))
+        .filter(|&earlier| saved.records(&[earlier]).is_empty())
+        .collect();
     let result = async {
+        names.delete_metrics(deleted).await?;
         for records in lost.chunks(BATCH) {
             names.put_metrics(records.to_vec()).await?;
         }

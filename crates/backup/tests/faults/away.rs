@@ -97,6 +97,21 @@ fn lived(table: Option<&str>) -> Served {
 }
 
 #[test]
+fn a_missing_manifest_is_damage() {
+    let disk = new_disk();
+    let life = start(&disk);
+    life.send(points(10..40, &[0], 100.0));
+    life.flush();
+    life.end();
+    let report = || verify(&disk, Path::new(DATA)).unwrap();
+    assert!(report().is_good());
+    disk.remove_file(&Path::new(DATA).join("store/manifest")).unwrap();
+    assert!(!report().is_good());
+    hide(&disk, "_aggr");
+    assert!(!report().is_good());
+}
+
+#[test]
 fn late_points_that_come_while_files_of_rows_are_away_are_in_all_stages_once_these_are_back() {
     let expected = lived(None);
     assert!(expected.iter().all(|(_, values)| 30 < values.len()), "both stages have values");
