@@ -173,8 +173,8 @@ impl Window {
     }
 
     /// Sets the files that were found.
-    pub(crate) fn set_files(&self, files: Vec<RowFile>, is_incomplete: bool) {
-        self.state.write().files = Arc::new(files.into_iter().map(Arc::new).collect());
+    pub(crate) fn set_files(&self, files: Vec<Arc<RowFile>>, is_incomplete: bool) {
+        self.state.write().files = Arc::new(files);
         // Behind the files: a reader that sees a complete window sees all of them.
         self.is_incomplete.store(is_incomplete, Release);
     }

@@ -178,7 +178,7 @@ struct Opening<'a> {
     ours: &'a Identity,
     /// Whether some of the openings may be missing.
     is_unsure: bool,
-    /// Whether a start found the files before: what it reported is not reported again.
+    /// Whether a start looked for the files before, and reported those that are missing.
     is_again: bool,
 }
 
@@ -289,23 +289,27 @@ impl Opening<'_> {
         }
     }
 
-    /// Finds the files of a window; `known` are those that the manifest has, if there is one. Returns the files that
-    /// the disk does not return now, or the folder.
+    /// Finds the files of a window; `known` are those that the manifest has, if there is one. Files in use stay in use: the disk may
+    /// not return them now, and reads of them say so. Returns the other files that the disk does not return now, or the folder.
     fn fill(
         &self,
         window: &Window,
         known: Option<&Vec<ManifestFile>>,
         commits: &mut Commits,
     ) -> Result<Vec<PathBuf>, StoreError> {
-        let (mut files, mut waiting) = (Vec::new(), Vec::new());
+        let (mut files, mut waiting): (Vec<Arc<RowFile>>, _) = (Vec::new(), Vec::new());
+        let used = window.files();
+        let in_use = |flushes: Flushes| used.iter().find(|file| file.header().flushes == flushes);
         let entries = match (self.list(&window.dir), known) {
             (Ok(entries), _) => entries,
             (Err(error), None) => return Err(error),
             (Err(error), Some(known)) => {
                 self.reports().unlisted(window, known, &error);
                 let missing = window.missing();
-                commits.unreadable.extend(known.iter().filter(|file| !missing.contains(file)));
-                self.add(window, files, true);
+                missing.iter().for_each(|file| self.miss(file, &missing, commits));
+                let is_unread = |file: &&ManifestFile| !missing.contains(file) && in_use(file.flushes).is_none();
+                commits.unreadable.extend(known.iter().filter(is_unread));
+                self.add(window, used.to_vec(), true);
                 return Ok(vec![window.dir.clone()]);
             }
         };
@@ -317,9 +321,13 @@ impl Opening<'_> {
                 }
             } else if let Some(flushes) = Flushes::of_file_name(name) {
                 commits.note_flush(flushes.last);
+                if let Some(file) = in_use(flushes) {
+                    files.push(file.clone());
+                    continue;
+                }
                 let file = known.and_then(|known| known.iter().find(|file| file.flushes == flushes));
                 match self.open(window, flushes, &entry, file, commits)? {
-                    Some(Ok(file)) => files.push(file),
+                    Some(Ok(file)) => files.push(Arc::new(file)),
                     Some(Err(Waits)) => waiting.push(entry.path),
                     None => {}
                 }
@@ -409,7 +417,7 @@ impl Opening<'_> {
         }
     }
 
-    fn add(&self, window: &Window, mut files: Vec<RowFile>, is_incomplete: bool) {
+    fn add(&self, window: &Window, mut files: Vec<Arc<RowFile>>, is_incomplete: bool) {
         files.sort_by_key(|file| file.header().flushes);
         // Files of a process that was killed may not be in their folder for good yet.
         self.sync(&window.dir);
@@ -475,9 +483,7 @@ impl Opening<'_> {
                 Ok(Some(Ok(file)))
             }
             Err(OpenError::Io(error)) => {
-                if !self.is_again {
-                    report(format!("{error}; {UNTIL_READ}"), None);
-                }
+                report(format!("{error}; {UNTIL_READ}"), None);
                 commits.unreadable.extend(known);
                 Ok(Some(Err(Waits)))
             }

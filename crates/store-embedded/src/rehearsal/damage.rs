@@ -177,6 +177,53 @@ fn files_that_could_not_be_opened_at_a_start_are_opened_later() {
     }
 }
 
+#[test]
+fn files_in_use_stay_in_use_while_others_are_opened_that_could_not_be() {
+    let (mut node, table) = node();
+    let files = node.row_files();
+    let spoil = |node: &Node, file: usize| node.disk.spoil(&files[file].0, 0..files[file].1, u64::MAX).unwrap();
+    let disk = node.disk.kill();
+    disk.spoil(&files[0].0, 0..files[0].1, u64::MAX).unwrap();
+    node.restart_on(disk);
+    let found = node.damage.examples();
+    assert!(found.len() == 1 && found[0].how.contains("until it can be read"), "{found:?}");
+    assert_eq!(missing(&node, table), 30 * METRICS as usize);
+    node.disk.heal();
+    spoil(&node, 1);
+    assert!(!node.points().open_again().unwrap(), "the file is read for which this waits");
+    assert_eq!(node.damage.examples(), []);
+    assert_eq!(missing(&node, table), 30 * METRICS as usize, "another cannot be read meanwhile");
+    let found = node.damage.examples();
+    assert!(!found.is_empty(), "a query reports it");
+    node.disk.heal();
+    assert_eq!(missing(&node, table), 0);
+    node.merge_fully().unwrap();
+    assert_eq!(missing(&node, table), 0);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_once_its_folder_can_be_listed_is_reported() {
+    use host::{Call, Fault, FaultPlan};
+    let (mut node, table) = node();
+    let files = node.row_files();
+    let disk = node.disk.kill();
+    // The trash, the store and the table are listed before the window.
+    disk.set_plan(Some(FaultPlan { kinds: vec![Call::ReadDir], at: 3, times: 3, fault: Fault::EIO }));
+    node.restart_on(disk);
+    node.disk.set_plan(None);
+    let whats = |node: &Node| node.damage.examples().iter().map(|damage| damage.what).collect::<Vec<_>>();
+    assert_eq!(whats(&node), ["folder"]);
+    node.disk.spoil(&files[1].0, 0..files[1].1, u64::MAX).unwrap();
+    for _ in 0..2 {
+        assert!(node.points().open_again().unwrap());
+        assert_eq!(missing(&node, table), 30 * METRICS as usize);
+        assert_eq!(whats(&node), ["file of rows"]);
+    }
+    node.disk.heal();
+    assert!(!node.points().open_again().unwrap());
+    assert_eq!((missing(&node, table), whats(&node)), (0, vec![]));
+}
+
 /// Ten slots of every metric, corrected by a second flush; a block of the corrections is damaged.
 fn corrected() -> (Node, Table) {
     let (mut node, table) = (Node::new(), table(60, 10_080, false));
