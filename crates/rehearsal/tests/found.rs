@@ -1,6 +1,14 @@
 //! What the simulation found, as the shortest steps that show it.
 
-use std::{path::Path, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+    thread,
+    time::{Duration, Instant},
+};
 
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
@@ -122,6 +130,43 @@ fn late_points_that_are_kept_over_a_change_of_rules_keep_their_step() {
     for _ in 0..3 {
         Scenario::of(21503, 150).perform().unwrap();
     }
+}
+
+/// Seed 21503 on a machine with much to do: while a query ran, a file of rows was opened that could not be before. The answer lacked
+/// its rows, and the finding that said so was over when the comparison looked for it.
+#[test]
+fn a_finding_that_ends_while_a_query_runs_says_what_its_answer_lacks() {
+    let is_hit = (0..20).any(|_| {
+        let mut run = run();
+        run.perform(&[send(&[("sum.a", 63), ("sum.a", 2)]), Step::Flush, Step::BadPages(Vec::new())]).unwrap();
+        let coarsest = |(path, _): &(PathBuf, u64)| path.to_str().is_some_and(|path| path.contains("_60s_aggr/"));
+        let (path, len) = run.machine.disk.files(Path::new("/data/store")).into_iter().find(coarsest).unwrap();
+        run.machine.disk.spoil(&path, 0..len, u64::MAX).unwrap();
+        run.kill();
+        run.start().unwrap();
+        let found = run.damage();
+        let is_found = found.iter().any(|damage| damage.how.contains("until it can be read"));
+        // The query reads coarser stages first.
+        let (opened, is_hit) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (disk, was_hit) = (run.machine.disk.clone(), is_hit.clone());
+        run.machine.disk.observe(move |_, call, path| {
+            let is_compaction = thread::current().name() == Some("compaction");
+            let path = path.to_string_lossy();
+            if is_compaction && call == Call::Rename && path.contains("manifest") {
+                opened.store(true, SeqCst);
+            } else if !is_compaction && call == Call::Open && path.contains("_1s_0/") {
+                disk.heal();
+                let until = Instant::now() + Duration::from_secs(2);
+                while !opened.load(SeqCst) && Instant::now() < until {
+                    thread::sleep(Duration::from_millis(1));
+                }
+                was_hit.store(opened.load(SeqCst), SeqCst);
+            }
+        });
+        run.perform(&[Step::Check]).unwrap();
+        is_found && is_hit.load(SeqCst) && run.damage().is_empty()
+    });
+    assert!(is_hit, "the file is opened while a query runs");
 }
 
 /// Records of the log of names that could be read again, of names that were written again meanwhile, counted twice when the log was
