@@ -83,18 +83,24 @@ impl Two {
 
     /// What each node shows of the first slot of ten seconds and of the first minute.
     fn shown(&self) -> [[f64; 2]; 2] {
-        [0, 1].map(|place| {
-            let (node, now) = (&self.nodes[place], self.clock.now());
-            let registry = node.registry();
-            let metric = registry.read().find(registry.hash(b"m"), b"m").expect("it has points");
-            [(2 * 3600, 10), (10 * 3600, 60)].map(|(age, step)| {
-                let window = Window::between(now - age, now);
-                let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
-                let series = self.run.block_on(node.series().fetch(vec![request])).unwrap().remove(0).unwrap();
-                assert_eq!(series.step, step);
-                series.values[((BEGIN - series.start) / i64::from(step)) as usize]
-            })
-        })
+        [0, 1].map(|place| [(2 * 3600, 10), (10 * 3600, 60)].map(|(age, step)| self.slot(place, age, step, 0)))
+    }
+
+    /// What each node shows of the slot of ten seconds that begins at this second.
+    fn tens(&self, second: i64) -> [f64; 2] {
+        [0, 1].map(|place| self.slot(place, 2 * 3600, 10, second))
+    }
+
+    /// What a node shows of the slot of this step at this second, of a window that begins so long ago.
+    fn slot(&self, place: usize, age: Timestamp, step: u32, second: i64) -> f64 {
+        let (node, now) = (&self.nodes[place], self.clock.now());
+        let registry = node.registry();
+        let metric = registry.read().find(registry.hash(b"m"), b"m").expect("it has points");
+        let window = Window::between(now - age, now);
+        let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
+        let series = self.run.block_on(node.series().fetch(vec![request])).unwrap().remove(0).unwrap();
+        assert_eq!(series.step, step);
+        series.values[((BEGIN + second - series.start) / i64::from(step)) as usize]
     }
 
     /// Both nodes have a point, at these seconds. A node derives what comes before its point, and extends what comes after it.
@@ -130,6 +136,8 @@ fn what_two_nodes_stored_at_once_is_right_within_seconds() {
         two.run.block_on(send(node, std::iter::once(300)));
     }
     two.pass(Duration::ZERO);
+    // And have looked again at that: a look behind another one comes later.
+    two.pass(SOON);
     two.store_at_once();
     assert_eq!(
         two.shown(),
@@ -160,6 +168,64 @@ fn slots_that_are_damaged_stay_so_and_the_others_become_right_within_seconds() {
     assert_eq!(tables.lock().unwrap().rows[&key], stored);
     // Nothing that a node could wait for.
     assert_eq!([0, 1].map(|place| two.nodes[place].rechecks_soon()), [0; 2]);
+}
+
+#[test]
+fn a_metric_that_moves_within_a_slot_of_its_first_stage_is_counted_once_within_seconds() {
+    let sum = |first: i64, end: i64| (first..end).sum::<i64>() as f64;
+    // Which of them writes first.
+    for order in [[0, 1], [1, 0]] {
+        let two = Two::begin();
+        two.know([589, 500]);
+        // The last second comes again to the other node, with those that follow.
+        let seconds = [590..596, 595..600];
+        for place in order {
+            two.run.block_on(send(&two.nodes[place], seconds[place].clone()));
+            two.flush(place);
+        }
+        assert_eq!(two.tens(590), [sum(590, 600) + 595.0; 2], "both extend from memory, and count it");
+        two.pass(SOON);
+        assert_eq!(two.tens(590), [sum(590, 600); 2]);
+        // And back, a minute later.
+        two.run.block_on(send(&two.nodes[1], 600..666));
+        two.clock.advance(Duration::from_secs(56));
+        two.flush(1);
+        two.run.block_on(send(&two.nodes[0], 665..670));
+        two.flush(0);
+        two.pass(SOON);
+        assert_eq!(two.tens(660), [sum(660, 670); 2]);
+    }
+}
+
+#[test]
+fn a_node_that_a_metric_has_left_looks_too_where_it_writes_later() {
+    let two = Two::begin();
+    two.know([-1, -100]);
+    two.run.block_on(send(&two.nodes[1], 4..10));
+    two.flush(1);
+    two.pass(SOON);
+    two.run.block_on(send(&two.nodes[0], FIRST.0));
+    two.flush(0);
+    assert_eq!(two.shown(), [[ALL + 4.0; 2]; 2]);
+    two.pass(SOON);
+    assert_eq!(two.shown(), [[ALL; 2]; 2]);
+}
+
+#[test]
+fn a_metric_that_stays_on_its_node_is_not_read_again() {
+    let two = Two::begin();
+    let ten_seconds = || {
+        let now = two.clock.now() - BEGIN;
+        two.run.block_on(send(&two.nodes[0], now - 10..now));
+        two.pass(SOON);
+    };
+    let fetched = || two.writers[0].tables.lock().unwrap().fetched;
+    two.know([-1, -100]);
+    // What it looks at again because of its first points, soon and late.
+    (0..70).for_each(|_| ten_seconds());
+    let before = fetched();
+    (0..9).for_each(|_| ten_seconds());
+    assert_eq!((fetched(), before > 0), (before, true));
 }
 
 #[test]

@@ -79,6 +79,29 @@ impl<'a> JobPoints<'a> {
         }
         spans
     }
+
+    /// Whether there was no point for so many seconds before these, of what this writer has stored, or after them until now: another node
+    /// may have had the metric, or have it.
+    pub(super) fn may_have_moved(&self, absence: Timestamp, now: Timestamp) -> bool {
+        let finest = self.policy.retention.finest();
+        let points = self.points.of_stage(0);
+        let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
+        let step = i64::from(finest.resolution());
+        let came = match self.job.stored_before() {
+            Stored::Through { last, .. } => finest.time(last) + step + absence <= finest.time(first.slot),
+            _ => false,
+        };
+        // The next point may come with the end of the next slot, and be late.
+        came || finest.time(last.slot) + 3 * step + absence <= now
+    }
+
+    /// The slots of its first and its last point of the first stage.
+    pub(super) fn end_spans(&self) -> Vec<Range<Timestamp>> {
+        let finest = self.policy.retention.finest();
+        let points = self.points.of_stage(0);
+        let span = |slot| finest.time(slot)..finest.time(slot) + i64::from(finest.resolution());
+        points.first().into_iter().chain(points.last()).map(|point| span(point.slot)).collect()
+    }
 }
 
 /// A part of a job: a piece for each rollup, of the same points. Their rows are written in one call, or none is: an attempt that finds

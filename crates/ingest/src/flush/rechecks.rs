@@ -2,7 +2,8 @@
 //! moment, and rows that were derived meanwhile count them twice or not at all.
 //!
 //! A node that extends its rows from memory writes what it has itself, which is right whatever others do. Spans that were derived are
-//! kept here, and so are those of writes that took long: what others derived meanwhile saw a part of them.
+//! kept here, and so are those of writes that took long: what others derived meanwhile saw a part of them. A metric that moves between
+//! nodes may leave a slot of the first stage to both, and each counts it: of a metric that may have come or gone, the ends are kept.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -23,6 +24,9 @@ pub(super) const SOON: Duration = Duration::from_secs(10);
 
 /// The same for every write: BigGraphite, which keeps rows in memory for ten minutes, has written them.
 pub(super) const LATE: Duration = Duration::from_secs(11 * 60);
+
+/// Seconds without a point after which another node may have had the metric.
+pub(super) const ABSENCE: Timestamp = 60;
 
 /// How often a metric comes again whose rows are not right. Corrections lose against a clock that is ahead until then.
 const TRIES: u32 = 12;

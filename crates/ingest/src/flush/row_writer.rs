@@ -29,7 +29,7 @@ use super::{
     late_files::LateFiles,
     plan::JobPoints,
     recheck_file::RecheckFile,
-    rechecks::{Recheck, Rechecks, SOON},
+    rechecks::{ABSENCE, Recheck, Rechecks, SOON},
     set_aside::Aside,
     unread::Unread,
     unsure_rows::UnsureRows,
@@ -311,15 +311,20 @@ impl RowWriter {
         }
     }
 
-    /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics: those that were derived, and
-    /// those of a write that took long: other nodes may have seen a part of it.
+    /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics: those that were derived,
+    /// those of a write that took long, since other nodes may have seen a part of it, and the ends of a metric that may have moved.
     fn keep_spans(&self, jobs: &[JobPoints<'_>], took_long: bool) {
         let Some(shared) = &self.with.store.shared else { return };
         let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
-            if took_long && has_others || !job.extends() {
-                self.rechecks.add(job.job.metric, job.job.policy, job.spans(), now, has_others);
-            }
+            let spans = match job.extends() {
+                true if !has_others => continue,
+                true if took_long => job.spans(),
+                true if job.may_have_moved(ABSENCE, self.with.clock.now()) => job.end_spans(),
+                true => continue,
+                false => job.spans(),
+            };
+            self.rechecks.add(job.job.metric, job.job.policy, spans, now, has_others);
         }
     }
 
