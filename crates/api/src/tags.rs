@@ -280,7 +280,7 @@ async fn tags_work<T>(
     let answer = blocking(move || {
         let cancelled = Some(turn.cancelled().clone());
         let nodes = backend.limits.find_results;
-        let stale = Some(HideStale { now: times.now, unless: times.span() });
+        let stale = Some(HideStale { now: times.now, unless: [times.span()].into() });
         let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         backend.finder.has_all()?;
         let asked = match asked() {

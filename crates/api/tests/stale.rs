@@ -31,7 +31,7 @@ fn server() -> Server {
             step: 60,
             kept: 90 * 1440,
             coarser: None,
-            values: HashMap::from([(NOW - NOW % 60 - days * DAY, 1.0)]),
+            values: HashMap::from([60, 0].map(|before| (NOW - NOW % 60 - days * DAY - before, 1.0))),
         })
         .collect();
     let registry = support::registry(&metrics);
@@ -101,6 +101,56 @@ fn a_render_leaves_out_stale_metrics_that_have_nothing_in_what_it_reads() {
     // What is read is of another time than what is drawn.
     let month = drawn("timeShift(a.*,'30d')", &now);
     assert_eq!(month.matches("a.").count(), 2, "{month}");
+}
+
+#[test]
+fn a_function_that_reads_other_times_draws_metrics_that_are_all_stale_in_those_of_the_graph() {
+    let server = server();
+    let drawn = |target: &str, (from, until): (Timestamp, Timestamp)| {
+        let target: String = form_urlencoded::byte_serialize(target.as_bytes()).collect();
+        let answer = server.get(&format!("/render?target={target}&format=json&from={from}&until={until}"));
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        let series: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+        let values = |series: &serde_json::Value| {
+            let points = series["datapoints"].as_array().unwrap().clone();
+            points.into_iter().filter(|point| !point[0].is_null()).collect::<Vec<_>>()
+        };
+        series.as_array().unwrap().iter().map(values).collect::<Vec<_>>()
+    };
+    // The points of a.old, and of the series with the tag y, are 30 days old.
+    let point = NOW - NOW % 60 - 30 * DAY;
+    let after = |seconds: Timestamp| (point + seconds - 1800, point + seconds + 1800);
+    let (start, end) = (point - 1800, point + 1800);
+    let cases = [
+        ("timeShift(X,'5d')", 5 * DAY),
+        ("timeShift(X,'5d',false)", 5 * DAY),
+        ("timeStack(X,'1d',0,7)", 5 * DAY),
+        ("movingSum(X,1440)", DAY / 2),
+        ("movingSum(scale(X,2),1440)", DAY / 2),
+        ("movingSum(X,'1d')", DAY / 2),
+        ("exponentialMovingAverage(X,1440)", DAY / 2),
+        ("holtWintersForecast(X)", 3 * DAY),
+        ("holtWintersAberration(X)", 3 * DAY),
+        ("linearRegression(X,'{start}','{end}')", 5 * DAY),
+        ("timeShift(movingSum(X,'2h'),'5d')", 5 * DAY + 3600),
+        ("timeShift(movingSum(scale(X,2),120),'5d')", 5 * DAY + 3600),
+        ("sumSeries(timeShift(X,'5d'))", 5 * DAY),
+    ];
+    for (function, seconds) in cases {
+        let function = function.replace("{start}", &start.to_string()).replace("{end}", &end.to_string());
+        let named = drawn(&function.replace('X', "a.old"), after(seconds));
+        assert!(!named.is_empty(), "{function}");
+        for search in ["a.ol*", "seriesByTag('y=1')"] {
+            assert_eq!(drawn(&function.replace('X', search), after(seconds)), named, "{function} of {search}");
+        }
+    }
+    // Where no time that is read has a point, nothing is drawn.
+    for function in
+        ["timeShift(X,'7d')", "movingSum(X,120)", "movingSum(scale(X,2),120)", "holtWintersForecast(X,'1d')"]
+    {
+        let series = drawn(&function.replace('X', "a.ol*"), after(5 * DAY));
+        assert!(series.is_empty(), "{function}");
+    }
 }
 
 fn find_v3(server: &Server, start: i64, stop: i64) -> Vec<String> {

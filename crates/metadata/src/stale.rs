@@ -3,6 +3,8 @@
 //! Each metric has the number of its rule in a byte, so that a question compares no name with a pattern. Numbers that are not
 //! known yet are found by the maintenance thread, or by the first question that meets the metric.
 
+use std::sync::Arc;
+
 use metric::{Column, MetricId, Timestamp};
 use parking_lot::{Mutex, RwLock};
 
@@ -26,12 +28,12 @@ pub struct StaleRule {
 }
 
 /// A question that leaves out stale metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HideStale {
     /// The time from which their age counts, Unix seconds.
     pub now: Timestamp,
-    /// Those that may have points in this span are not left out, if it has an end.
-    pub unless: SeenSpan,
+    /// Those that may have points in one of these spans are not left out. A span without an end does not count.
+    pub unless: Arc<[SeenSpan]>,
 }
 
 /// The rules in force, and the number of each metric's rule.

@@ -139,7 +139,7 @@ fn rules(rules: &[(&'static str, Option<u64>)]) -> (Vec<StaleRule>, Arc<AtomicUs
 }
 
 fn fresh(now: Timestamp, unless: SeenSpan) -> FindLimits {
-    FindLimits { stale: Some(HideStale { now, unless }), ..FindLimits::default() }
+    FindLimits { stale: Some(HideStale { now, unless: [unless].into() }), ..FindLimits::default() }
 }
 
 const DAYS: u64 = DAY as u64;

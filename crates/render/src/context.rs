@@ -27,6 +27,9 @@ pub struct Context<'a> {
     /// Whether any metric has several rollups, so that `consolidateBy` asks for one. Without, the same path over the same span
     /// is one fetch.
     pub has_rollups: bool,
+    /// Whether the caller hides metrics of globs that have no points in what is read. Then fetches say all that is
+    /// ([`Fetch::reads`]). Without, the same path over the same span is one fetch.
+    pub hides_stale: bool,
 }
 
 impl Context<'static> {
@@ -40,6 +43,7 @@ impl Context<'static> {
             template: Vec::new(),
             largest_step: None,
             has_rollups: false,
+            hides_stale: false,
         }
     }
 }

@@ -4,7 +4,7 @@
 //! where the function has one, and what that declares; 5. the function. A part that is not fetched yet is noted, and
 //! the call ends behind step 3 or 4 without an answer. Planning is the same walk without data, and ends behind step 3.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, sync::Arc};
 
 use crate::{
     Argument, Budget, Call, Consolidation, Context, Data, Error, EventFetch, Expression, Fetch, Fetches, Series, Span,
@@ -26,6 +26,10 @@ const MAX_STEPS: usize = 10 * MAX_FETCHES;
 /// Targets that functions make, inside of each other; beyond, a request is rejected.
 const MAX_MADE: usize = 10;
 
+/// Most spans of [`Fetch::reads`]. More count as one, from the first to the last: then metrics with points between them are
+/// not hidden either.
+const MAX_READS: usize = 64;
+
 /// See the module's head.
 pub(crate) struct Engine<'a> {
     request: &'a Context<'a>,
@@ -40,6 +44,10 @@ pub(crate) struct Engine<'a> {
     made: usize,
     /// The rollup that the expression asks for.
     rollup: Option<Consolidation>,
+    /// The spans over which the functions around read the expression, where stale metrics are hidden and there are such
+    /// functions: see [`Fetch::reads`]. They are the same in each walk over the expression, so that it has the same series
+    /// over each span, as functions expect.
+    reads: Option<Arc<[Span]>>,
 }
 
 /// Fetches that a walk met and that have no answer.
@@ -81,6 +89,7 @@ impl<'a> Engine<'a> {
             steps_left: MAX_STEPS,
             made: 0,
             rollup: None,
+            reads: None,
         }
     }
 
@@ -112,7 +121,9 @@ impl<'a> Engine<'a> {
         // Both names of the mean are one rollup.
         let rollup =
             self.rollup.map(|method| if method == Consolidation::Avg { Consolidation::Average } else { method });
-        let fetch = Fetch { rollup: rollup.filter(|_| self.request.has_rollups), ..Fetch::new(path, span) };
+        let rollup = rollup.filter(|_| self.request.has_rollups);
+        let reads = self.reads.clone().filter(|reads| **reads != [span]);
+        let fetch = Fetch { rollup, reads, ..Fetch::new(path, span) };
         let Some(series) = self.data.and_then(|data| data.get(&fetch)) else {
             self.missing.add(fetch);
             return Ok(Value::Planned);
@@ -139,10 +150,12 @@ impl<'a> Engine<'a> {
         };
         let context = CallContext::new(function.name, span, self.request);
         let reach = self.reach(function, call, &context, first)?;
+        let reads = self.reads_of_first(function, call, first, (span, &reach))?;
+        let takes_steps = self.request.hides_stale && reach == Reach::AfterSteps;
         let (has_first, phase_2, needs) = match reach {
             Reach::Also(needs) => (true, false, needs),
             Reach::InsteadOfFirst(needs) => (false, false, needs),
-            Reach::Later => (true, true, Needs::default()),
+            Reach::Later | Reach::AfterSteps => (true, true, Needs::default()),
         };
 
         let held = self.scope.live();
@@ -151,6 +164,9 @@ impl<'a> Engine<'a> {
         for (position, argument) in call.positional.iter().enumerate() {
             let value = match argument {
                 Argument::Expression(_) if position == 0 && !has_first => Value::Series(Vec::new()),
+                Argument::Expression(first) if position == 0 => {
+                    self.first_argument(first, span, &reads, takes_steps)?
+                }
                 argument => self.argument(argument, span)?,
             };
             complete &= !matches!(value, Value::Planned);
@@ -163,7 +179,7 @@ impl<'a> Engine<'a> {
             named.push((name.clone(), value));
         }
         let mut inputs = Inputs { has_first, ..Inputs::default() };
-        complete &= self.gather(needs, first, &context, &mut inputs)?;
+        complete &= self.gather(needs, (first, &reads), &context, &mut inputs)?;
         if !complete || self.data.is_none() {
             return Ok(Value::Planned);
         }
@@ -183,7 +199,8 @@ impl<'a> Engine<'a> {
                 let bound = bind(arguments)?;
                 if phase_2 {
                     let needs = bound.reach_further(&mut self.scope)?;
-                    if !self.gather(needs, first, &context, &mut inputs)? {
+                    let reads = self.with_further_reads(&needs, span);
+                    if !self.gather(needs, (first, &reads), &context, &mut inputs)? {
                         return Ok(Value::Planned);
                     }
                     self.scope.begin(context);
@@ -204,6 +221,73 @@ impl<'a> Engine<'a> {
         // The arguments are gone.
         self.scope.hold_in_all(held.saturating_add(value.bytes()))?;
         Ok(value)
+    }
+
+    /// The spans over which the first argument of a call is read: those of the call, and of the walks over the call with other
+    /// spans that the functions around make.
+    fn reads_of_first(
+        &self,
+        function: &'static Function,
+        call: &Call,
+        first: Option<&Expression>,
+        (span, reach): (Span, &Reach),
+    ) -> Result<Option<Arc<[Span]>>, Error> {
+        if !self.request.hides_stale || matches!(function.body, Body::Evaluate { .. }) {
+            return Ok(self.reads.clone());
+        }
+        let mut reads = Vec::new();
+        for &at in self.reads.as_deref().unwrap_or(&[span]) {
+            if at == span {
+                reads.extend(reach.spans_of_first(span));
+                continue;
+            }
+            self.scope.check()?;
+            // The walk with that span has the error.
+            if let Ok(reach) = self.reach(function, call, &CallContext::new(function.name, at, self.request), first) {
+                reads.extend(reach.spans_of_first(at));
+            }
+        }
+        Ok(Some(distinct(reads)))
+    }
+
+    /// The same with what phase 2 declared, which is as far from each span of the call as from this one.
+    fn with_further_reads(&self, needs: &Needs, span: Span) -> Option<Arc<[Span]>> {
+        if !self.request.hides_stale || needs.spans.is_empty() {
+            return self.reads.clone();
+        }
+        let mut reads = Vec::new();
+        for &at in self.reads.as_deref().unwrap_or(&[span]) {
+            reads.push(at);
+            let further = |need: &Span| at.moved(need.from - span.from, need.until - span.until);
+            reads.extend(needs.spans.iter().filter_map(further));
+        }
+        Some(distinct(reads))
+    }
+
+    /// The value of a call's first argument over the span of the call.
+    fn first_argument(
+        &mut self,
+        first: &Expression,
+        span: Span,
+        reads: &Option<Arc<[Span]>>,
+        takes_steps: bool,
+    ) -> Result<Value, Error> {
+        let value = self.reading(reads, |engine| engine.expression(first, span))?;
+        match value {
+            // All of its metrics may be stale here, and have points before: their steps say how far to read.
+            Value::Series(series) if takes_steps && series.is_empty() => {
+                self.reading(&Some([Span::ALL].into()), |engine| engine.expression(first, span))
+            }
+            value => Ok(value),
+        }
+    }
+
+    /// Walks over an expression that is read over these spans.
+    fn reading<T>(&mut self, reads: &Option<Arc<[Span]>>, walk: impl FnOnce(&mut Self) -> T) -> T {
+        let around = std::mem::replace(&mut self.reads, reads.clone());
+        let value = walk(self);
+        self.reads = around;
+        value
     }
 
     fn argument(&mut self, argument: &Argument, span: Span) -> Result<Value, Error> {
@@ -241,14 +325,15 @@ impl<'a> Engine<'a> {
     fn gather(
         &mut self,
         needs: Needs,
-        first: Option<&Expression>,
+        (first, reads): (Option<&Expression>, &Option<Arc<[Span]>>),
         context: &CallContext<'a>,
         inputs: &mut Inputs<'a>,
     ) -> Result<bool, Error> {
         let mut complete = true;
         let x_files_factor = self.scope.x_files_factor;
         for span in needs.spans {
-            let value = first.map_or(Ok(Value::None), |first| self.expression(first, span));
+            let walk = |engine: &mut Self| first.map_or(Ok(Value::None), |first| engine.expression(first, span));
+            let value = self.reading(reads, walk);
             self.scope.x_files_factor = x_files_factor;
             match value? {
                 Value::Planned => complete = false,
@@ -298,6 +383,17 @@ impl<'a> Engine<'a> {
             other => other,
         }
     }
+}
+
+/// Spans in order, each once, or all as one where there are too many.
+fn distinct(mut spans: Vec<Span>) -> Arc<[Span]> {
+    spans.sort_unstable();
+    spans.dedup();
+    if spans.len() <= MAX_READS {
+        return spans.into();
+    }
+    let (from, until) = (spans.iter().map(|span| span.from).min(), spans.iter().map(|span| span.until).max());
+    from.zip(until).map(|(from, until)| Span { from, until }).into_iter().collect()
 }
 
 /// All series that go into a call.

@@ -14,12 +14,15 @@ pub struct Fetch {
     /// The rollup that a coarse stage is read of, where a metric has several and this is one of them. `None` asks for the
     /// first.
     pub rollup: Option<Consolidation>,
+    /// The spans over which the whole target reads the path, where stale metrics are hidden: one with points in any of
+    /// them is among the series of each. `None` where that is the span alone.
+    pub reads: Option<Arc<[Span]>>,
 }
 
 impl Fetch {
     /// The series of a path over a span, of the first rollup.
     pub fn new(path: impl Into<Arc<str>>, span: Span) -> Fetch {
-        Fetch { path: path.into(), span, rollup: None }
+        Fetch { path: path.into(), span, rollup: None, reads: None }
     }
 }
 

@@ -21,8 +21,8 @@ pub(crate) trait Evaluate: Parameters {
 ///
 /// 1. [`Reaching::reach`] declares the needs of a call, before anything is fetched. Planning and evaluation get the
 ///    same answer.
-/// 2. Where that is [`Reach::Later`], [`Reaching::reach_further`] declares it once, from the evaluated arguments. This
-///    may cost another round of fetches.
+/// 2. Where that is [`Reach::Later`] or [`Reach::AfterSteps`], [`Reaching::reach_further`] declares it once, from the
+///    evaluated arguments. This may cost another round of fetches.
 /// 3. [`Reaching::evaluate`] gets all of it. There is no third phase.
 pub(crate) trait Reaching: Parameters + 'static {
     /// Phase 1. Fields of series are empty here.
@@ -46,12 +46,25 @@ pub(crate) enum Reach {
     InsteadOfFirst(Needs),
     /// Its arguments, and whatever phase 2 says.
     Later,
+    /// The same, and phase 2 takes nothing but the steps from the first argument: where all of its metrics are hidden over the
+    /// span of the call, because they are stale, they come without that.
+    AfterSteps,
 }
 
 impl Reach {
     /// The arguments are enough.
     pub(crate) fn arguments() -> Reach {
         Reach::Also(Needs::default())
+    }
+
+    /// The spans over which the first argument of a call is read, `span` being that of the call.
+    pub(crate) fn spans_of_first(&self, span: Span) -> impl Iterator<Item = Span> + '_ {
+        let (own, needs) = match self {
+            Reach::Also(needs) => (Some(span), Some(needs)),
+            Reach::InsteadOfFirst(needs) => (None, Some(needs)),
+            Reach::Later | Reach::AfterSteps => (Some(span), None),
+        };
+        own.into_iter().chain(needs.into_iter().flat_map(|needs| needs.spans.iter().copied()))
     }
 }
 
@@ -123,7 +136,15 @@ impl<'a> FirstArgument<'a> {
 
     /// The largest step, seconds, that the fetch will return, where the caller knows. Costs a look at every metric.
     pub(crate) fn largest_step(&self) -> Option<i64> {
-        self.request.largest_step?(&Fetch::new(self.path()?, self.span))
+        let largest_step = self.request.largest_step?;
+        let mut fetch = Fetch::new(self.path()?, self.span);
+        let shown = largest_step(&fetch);
+        if shown.is_some() || !self.request.hides_stale {
+            return shown;
+        }
+        // Those that are hidden over this span may be shown in a longer one.
+        fetch.reads = Some([Span::ALL].into());
+        largest_step(&fetch)
     }
 }
 

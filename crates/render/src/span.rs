@@ -12,6 +12,9 @@ pub struct Span {
 }
 
 impl Span {
+    /// Any time.
+    pub(crate) const ALL: Span = Span { from: i64::MIN, until: i64::MAX };
+
     /// The span with its ends moved by so many seconds; `None` beyond the years 1 to 9999, where Python's calendar
     /// ends and arithmetic on times need not be careful yet.
     pub(crate) fn moved(self, from_by: i64, until_by: i64) -> Option<Span> {

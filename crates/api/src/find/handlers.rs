@@ -72,7 +72,7 @@ pub(crate) async fn find(backend: &Arc<Backend>, query: &Query) -> Result<Reply,
     let pattern = format.pattern().into_owned();
     check_patterns(backend, &[&pattern])?;
     names_work(backend, query, move |backend, limits, coding, work| {
-        let stale = limits.stale.filter(|_| hides_stale);
+        let stale = limits.stale.clone().filter(|_| hides_stale);
         let limits = FindLimits { times, stale, ..limits.clone() };
         let find = |limits: &FindLimits| backend.finder.find(&pattern, limits);
         let found = match work.within_memory(&limits, LIKELY_BYTES, find, Found::bytes, answer_bytes)? {

@@ -34,7 +34,7 @@ pub(crate) async fn names_work_at(
     let work = move || {
         let cancelled = turn.cancelled().clone();
         let filter = viewer.nodes(&*backend.finder)?;
-        let stale = Some(HideStale { now: times.now, unless: times.span() });
+        let stale = Some(HideStale { now: times.now, unless: [times.span()].into() });
         let cancelled = Some(cancelled);
         let limits = FindLimits { nodes, cancelled, filter, times: times.span(), stale, ..FindLimits::default() };
         work(&backend, &limits, coding, &turn)

@@ -323,6 +323,7 @@ impl Evaluation {
             template: request.template.clone(),
             largest_step: Some(&largest_step),
             has_rollups: self.paths.backend.registry.has_rollups(),
+            hides_stale: self.paths.hides_stale,
             ..Context::new(now, from, until)
         };
         work(self, &context)

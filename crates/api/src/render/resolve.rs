@@ -15,8 +15,8 @@ use crate::{
     query::{Backend, Work, is_invalid_pattern, read_tag_expressions},
 };
 
-/// The metrics of each path of a request. Each path is resolved once; where there are rules for stale metrics, once for each
-/// of its time spans.
+/// The metrics of each path of a request. Each path is resolved once; where there are rules for stale metrics, once for all
+/// times that a target reads of it.
 pub(super) struct ResolvedPaths {
     /// The sources of names and points.
     pub backend: Arc<Backend>,
@@ -24,12 +24,13 @@ pub(super) struct ResolvedPaths {
     filter: Option<Arc<dyn NameFilter>>,
     work: Arc<Work>,
     now: Timestamp,
-    hides_stale: bool,
+    /// Whether there are rules for stale metrics.
+    pub hides_stale: bool,
     found: Mutex<HashMap<Resolved, Found>>,
 }
 
-/// A path, and the time span where that counts.
-pub(super) type Resolved = (Arc<str>, Option<Span>);
+/// A path, and the time spans that are read, where these count.
+pub(super) type Resolved = (Arc<str>, Option<Arc<[Span]>>);
 
 impl ResolvedPaths {
     /// No path yet. The work tells when the client is gone.
@@ -42,7 +43,8 @@ impl ResolvedPaths {
     /// What the metrics of a fetch are found under. A metric that is named is never left out.
     pub fn key(&self, fetch: &Fetch) -> Resolved {
         let is_search = is_tagged_search(&fetch.path) || metadata::is_pattern(&fetch.path);
-        (fetch.path.clone(), (self.hides_stale && is_search).then_some(fetch.span))
+        let reads = || fetch.reads.clone().unwrap_or_else(|| [fetch.span].into());
+        (fetch.path.clone(), (self.hides_stale && is_search).then(reads))
     }
 
     /// Calls `each` with the metrics of a fetch.
@@ -50,10 +52,8 @@ impl ResolvedPaths {
         let mut found = self.found();
         let (path, key) = (&fetch.path, self.key(fetch));
         // Nothing that is drawn is left out.
-        let stale = key.1.map(|span| HideStale {
-            now: self.now,
-            unless: SeenSpan { from: Some(span.from), until: Some(span.until) },
-        });
+        let seen = |span: &Span| SeenSpan { from: Some(span.from), until: Some(span.until) };
+        let stale = key.1.as_ref().map(|reads| HideStale { now: self.now, unless: reads.iter().map(seen).collect() });
         let entry = match found.entry(key) {
             Entry::Occupied(known) => return Ok(each(known.get())),
             Entry::Vacant(entry) => entry,

@@ -29,8 +29,9 @@ pub(crate) type Since<'a> = Box<dyn Fn(MetricId, &mut [Timestamp]) + 'a>;
 /// The metrics that have no points in a span of time, or none since a time of their own.
 pub struct TimeFilter<'a> {
     seen: &'a Seen,
-    span: SeenSpan,
-    /// With it, metrics with points since a time are not among them, and a span without an end has no metric.
+    /// Metrics with points in one of these are not among them.
+    spans: Vec<SeenSpan>,
+    /// With it, neither are metrics with points since a time.
     since: Option<Since<'a>>,
     /// A bit for each id of a group that may have points.
     groups: RefCell<HashMap<u32, [u64; WORDS]>>,
@@ -41,18 +42,18 @@ impl Seen {
     pub fn filter(&self, span: SeenSpan) -> Option<TimeFilter<'_>> {
         (span.is_bounded() && self.are_known()).then(|| TimeFilter {
             seen: self,
-            span,
+            spans: vec![span],
             since: None,
             groups: RefCell::default(),
         })
     }
 
-    /// The metrics without points since a time of their own, and without any in `unless` if that has an end; `None` where
-    /// every metric may have some.
-    pub(crate) fn filter_since<'a>(&'a self, since: Since<'a>, unless: SeenSpan) -> Option<TimeFilter<'a>> {
+    /// The metrics without points since a time of their own, and without any in the spans of `unless` that have an end;
+    /// `None` where every metric may have some.
+    pub(crate) fn filter_since<'a>(&'a self, since: Since<'a>, unless: &[SeenSpan]) -> Option<TimeFilter<'a>> {
         self.are_known().then(|| TimeFilter {
             seen: self,
-            span: unless,
+            spans: unless.iter().copied().filter(SeenSpan::is_bounded).collect(),
             since: Some(since),
             groups: RefCell::default(),
         })
@@ -103,7 +104,7 @@ impl TimeFilter<'_> {
         unstored.spans(&hidden, &mut |id, from, until| {
             let place = (id.0 - first) as usize;
             let is_fresh = since.is_some_and(|since| since[place] <= until);
-            if is_fresh || self.span_counts() && self.span.meets(from, until) {
+            if is_fresh || self.spans.iter().any(|span| span.meets(from, until)) {
                 set(&mut shown, place);
             }
         });
@@ -111,15 +112,9 @@ impl TimeFilter<'_> {
         shown
     }
 
-    /// Whether points in the span show a metric. A span without an end is none where metrics must have points since a time.
-    fn span_counts(&self) -> bool {
-        self.since.is_none() || self.span.is_bounded()
-    }
-
     fn add_stored(&self, first: u32, since: Option<&[Timestamp]>, shown: &mut [u64; WORDS]) {
         let table = self.seen.table.read();
-        let buckets: Buckets = table.buckets(self.span);
-        let span_counts = self.span_counts();
+        let buckets: Vec<Buckets> = self.spans.iter().map(|&span| table.buckets(span)).collect();
         // Of few rules, the times of neighbours are mostly the same.
         let (mut known, mut bucket) = (None, Bucket::MIN);
         for place in 0..GROUP as usize {
@@ -130,7 +125,7 @@ impl TimeFilter<'_> {
                 }
                 bucket <= times.last
             });
-            if is_fresh || span_counts && buckets.meets(times) {
+            if is_fresh || buckets.iter().any(|buckets| buckets.meets(times)) {
                 set(shown, place);
             }
         }
@@ -143,6 +138,6 @@ fn set(bits: &mut [u64; WORDS], place: usize) {
 
 impl fmt::Debug for TimeFilter<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TimeFilter").field("span", &self.span).finish_non_exhaustive()
+        f.debug_struct("TimeFilter").field("spans", &self.spans).finish_non_exhaustive()
     }
 }

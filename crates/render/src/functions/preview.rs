@@ -29,7 +29,7 @@ pub(super) fn reach(window: &Length, call: &CallContext, first: &FirstArgument) 
         Length::Time(seconds, _) => Some(*seconds),
         Length::Points(points, _) => first.largest_step().map(|step| step.saturating_mul(*points)),
     };
-    let Some(preview) = preview else { return Ok(Reach::Later) };
+    let Some(preview) = preview else { return Ok(Reach::AfterSteps) };
     let needs = Needs::spans(vec![call.moved(-preview, 0, "windowSize")?]);
     Ok(if first.is_fetch() { Reach::InsteadOfFirst(needs) } else { Reach::Also(needs) })
 }
