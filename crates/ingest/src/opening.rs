@@ -78,6 +78,10 @@ impl Ingest {
         let from = recovered.reading(identity.clone());
         let Memory { store, memtable, registry, time, .. } = &memory;
         let seen = SeenTimes::begin(&options, store, memtable, registry, time, (&before, &identity)).map(Arc::new);
+        if seen.is_some() {
+            let changed: Vec<_> = std::mem::take(&mut recovered.changed).into_iter().collect();
+            registry.widen_seen(&changed, time.reached());
+        }
         let owners = Owners::new(memory, journal, rules, (&options, &damage), &mut recovered);
         owners.name_given_ids(&recovered, &options).await?;
         let jobs = std::mem::take(&mut recovered.jobs);

@@ -192,8 +192,10 @@ impl PolicyChanges {
             }
         }
         let is_any_named = !changed.is_empty();
+        let metrics: Vec<MetricId> = changed.iter().map(|&(metric, _)| metric).collect();
+        self.registry.widen_seen(&metrics, now);
         self.given.fetch_add(changed.len() as u64, Relaxed);
-        self.registration.add(changed.into_iter().map(|(metric, _)| metric));
+        self.registration.add(metrics);
         (Judged::Changed { jobs, is_unfinished }, is_any_named)
     }
 }

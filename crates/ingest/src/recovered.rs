@@ -52,6 +52,8 @@ pub(crate) struct Recovered {
     /// Metrics that have another id here than in the journal: the new segments must name them, because a replay that comes
     /// before the metrics table has them may give them others.
     pub(crate) given_ids: HashSet<MetricId>,
+    /// Metrics whose policy changed in what was replayed. The saved times of their points may be older than the change.
+    pub(crate) changed: HashSet<MetricId>,
     /// Metrics to be deleted from the metrics table.
     pub(crate) deleted: HashSet<MetricId>,
     /// The points of metrics that were given another policy, in the order of the changes: to be stored by the policy

@@ -424,6 +424,7 @@ impl<'a> Replay<'a> {
         }
         self.take_aside(metric);
         self.memtable.set_policy(metric, policy);
+        self.recovered.changed.insert(metric);
         // The store may have got the change already.
         if !self.known_changes.take(metric, policy, self.with.registry) {
             self.with.registry.set_policy(metric, policy, now);
@@ -440,6 +441,7 @@ impl<'a> Replay<'a> {
             if self.memtable.policy(metric).is_some_and(|known| known != policy) {
                 self.take_aside(metric);
                 self.memtable.set_policy(metric, policy);
+                self.recovered.changed.insert(metric);
             }
         }
     }

@@ -191,3 +191,38 @@ async fn a_metric_of_days_is_found_by_the_time_of_its_last_point_and_not_by_the_
     // Not until the end of its day where it gets no more points.
     assert!(node.found(now + 2 * HOUR, now + 3 * HOUR).is_empty());
 }
+
+#[tokio::test]
+async fn a_metric_is_found_in_the_slots_of_its_new_policy_at_once_after_flushes_and_after_restarts() {
+    const NEW: &str = "60s:1d,86400s:300d";
+    for is_killed in [false, true] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+        let day = TODAY - TODAY % DAY - DAY;
+        let now = day + DAY + 12 * HOUR;
+        let node = open_with(dir.path(), &driver, now, "60s:30d").await;
+        node.send("m", day + 15 * HOUR).await;
+        node.ingest.flush().await.unwrap();
+        node.send("n", day + 16 * HOUR).await;
+        let begin = |node: &Node| node.found(day - 2 * HOUR, day + 2 * HOUR);
+        assert!(begin(&node).is_empty());
+        node.ingest.set_rules(rules(NEW)).await;
+        let is_found = |node: &Node, state: &str| {
+            // The point is drawn at the beginning of its day.
+            assert_eq!(begin(node), ["m", "n"], "{state}, {is_killed}");
+            assert_eq!(node.found(day + 20 * HOUR, day + 21 * HOUR), ["m", "n"], "{state}");
+            assert!(node.found(day - 3 * HOUR, day - HOUR).is_empty(), "{state}");
+            assert!(node.found(day + DAY + HOUR, day + DAY + 2 * HOUR).is_empty(), "{state}");
+        };
+        is_found(&node, "after the change");
+        if !is_killed {
+            node.ingest.flush().await.unwrap();
+            is_found(&node, "after a flush");
+            node.ingest.close().await.unwrap();
+        }
+        drop(node);
+        let node = open_with(dir.path(), &driver, now + 60, NEW).await;
+        is_found(&node, "after a restart");
+        node.ingest.flush().await.unwrap();
+        is_found(&node, "after a flush of the next process");
+    }
+}

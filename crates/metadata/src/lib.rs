@@ -66,7 +66,7 @@ pub use registry::Registry;
 pub use same_names::SameName;
 pub use saved::{OpenError, SavedNames};
 pub use saved_tags::SAVED_TAGS;
-pub use seen::{SEEN, Seen, SeenMark, SeenSpan, TimeFilter, UnstoredPoints, given_as_saved};
+pub use seen::{SEEN, Seen, SeenMark, SeenSpan, TimeFilter, UnstoredPoints, given_as_saved, seen_in_slots};
 pub use stale::{HideStale, MAX_STALE_RULES, StaleRule};
 pub use start::{SAVED, open_names};
 pub use tag_expressions::{Matcher, TagError, TagExpressions, is_plain_or_tagged};

@@ -143,6 +143,12 @@ impl Policies {
         }
     }
 
+    /// The longest step of the policy in force, where a metric had others before.
+    pub(crate) fn step_of_changed(&self, id: MetricId) -> Option<u32> {
+        let current = self.histories.get(&id)?.last()?.policy;
+        Some(self.get(current)?.retention.longest().resolution())
+    }
+
     /// Histories longer than one, in no order.
     pub(crate) fn histories(&self) -> impl ExactSizeIterator<Item = (MetricId, &[PolicySpan])> {
         self.histories.iter().map(|(&id, spans)| (id, &**spans))

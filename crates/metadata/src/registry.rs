@@ -1,6 +1,7 @@
 //! The registry: ids, names and policies of metrics.
 
 use std::{
+    collections::HashMap,
     hash::{BuildHasher, Hasher},
     sync::Arc,
 };
@@ -18,6 +19,9 @@ use crate::{
     stale::StaleRules,
     tag_index::{NamesFile, TagIndex},
 };
+
+/// Metrics whose times are widened under one lock.
+const WIDENED_TOGETHER: usize = 4096;
 
 /// Every metric this node knows.
 ///
@@ -142,6 +146,29 @@ impl Registry {
         let table = self.names.read();
         let current = table.record(id)?.policy;
         Some(self.policies.read().history(id, current))
+    }
+
+    /// Of some metrics, those that had other policies before, each with the longest step of the policy in force, seconds.
+    pub fn steps_of_changed(&self, ids: impl Iterator<Item = MetricId>) -> HashMap<MetricId, u32> {
+        let policies = self.policies.read();
+        if policies.histories().len() == 0 {
+            return HashMap::new();
+        }
+        ids.filter_map(|id| Some((id, policies.step_of_changed(id)?))).collect()
+    }
+
+    /// Metrics have other policies than before, in whose slots their points are drawn from now on: their first and last times
+    /// are noted as those of these slots. Holds a lock for [`WIDENED_TOGETHER`] metrics at a time.
+    pub fn widen_seen(&self, metrics: &[MetricId], now: Timestamp) {
+        for together in metrics.chunks(WIDENED_TOGETHER) {
+            let steps: Vec<(MetricId, u32)> = {
+                let (names, policies) = (self.names.read(), self.policies.read());
+                let step =
+                    |&id: &MetricId| Some(policies.get(names.record(id)?.policy)?.retention.longest().resolution());
+                together.iter().filter_map(|id| Some((*id, step(id)?))).collect()
+            };
+            self.seen().widen(&steps, now);
+        }
     }
 
     /// When a policy of any metric changed last, Unix seconds.

@@ -7,7 +7,7 @@ use std::{
 
 use downsample::{Coverage, Stored, WriterPartials};
 use host::JudgingTime;
-use metadata::Registry;
+use metadata::{Registry, seen_in_slots};
 use metric::{Aggregation, MetricId, Policy, Slot, Stage, Timestamp};
 use store::{Run, Store, StoreError};
 
@@ -276,14 +276,20 @@ impl Attempt<'_> {
         if seen.is_begun() {
             let now = self.time.reached();
             seen.move_to(now);
-            seen.note(rows.iter().filter(|row| !row.values.is_empty()).map(|row| {
+            let rows = || rows.iter().filter(|row| !row.values.is_empty());
+            let in_slots = |row: &Run, step: u32| {
                 let stage = row.table.stage;
                 let last = stage.time(row.first_slot.saturating_add(row.values.len() as u32 - 1));
-                // A point may be anywhere in its slot, and in the open one at most as late as now: a metric that ended is not
-                // seen until the end of its day because of a coarse stage.
-                let end = (last + Timestamp::from(stage.resolution()) - 1).min(now.max(last));
-                (row.metric, stage.time(row.first_slot), end)
-            }));
+                let (first, last) = seen_in_slots(stage.time(row.first_slot), last, step, now);
+                (row.metric, first, last)
+            };
+            seen.note(rows().map(|row| in_slots(row, row.table.stage.resolution())));
+            // Points of an older policy are drawn in slots of the one in force. A change that is later than this question widens
+            // what is noted by now.
+            let steps = self.registry.steps_of_changed(rows().map(|row| row.metric));
+            if !steps.is_empty() {
+                seen.note(rows().filter_map(|row| Some(in_slots(row, *steps.get(&row.metric)?))));
+            }
         }
     }
 

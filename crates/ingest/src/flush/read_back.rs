@@ -426,6 +426,7 @@ impl ReadBack {
         if !self.from.lock().known_changes.take(metric, policy, &self.with.registry) {
             self.with.registry.set_policy(metric, policy, now);
         }
+        self.with.registry.widen_seen(&[metric], now);
         // The segment that says so is deleted later, and the metrics table must know by then.
         self.with.registration.add([metric]);
     }

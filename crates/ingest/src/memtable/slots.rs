@@ -159,7 +159,16 @@ impl Slots {
         let pending = self.metrics.get(metric).and_then(|slots| of(&slots.pending, slots.policy));
         let jobs = self.jobs.get(&metric).into_iter().chain(self.jobs_aside.get(&metric).into_iter().flatten());
         let spans = pending.into_iter().chain(jobs.filter_map(|job| of(&job.points, job.policy)));
-        spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
+        let (first, last) = spans.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))?;
+        // Jobs of an older policy are drawn in slots of the one in force.
+        let current =
+            self.policy(metric).filter(|_| self.jobs.contains_key(&metric) || self.jobs_aside.contains_key(&metric));
+        let Some(current) = current.and_then(|policy| table.all.get(usize::from(policy))) else {
+            return Some((first, last));
+        };
+        let step = Timestamp::from(current.retention.longest().resolution());
+        let begin = |time: Timestamp| time.div_euclid(step).saturating_mul(step);
+        Some((begin(first), last.max(begin(last).saturating_add(step - 1))))
     }
 
     /// Whether a job of a metric was stored since they are noted.

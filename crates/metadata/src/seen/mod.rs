@@ -12,5 +12,5 @@ mod unstored;
 
 pub use filter::TimeFilter;
 pub use saved::{SEEN, SeenMark, given_as_saved};
-pub use times::{Seen, SeenSpan};
+pub use times::{Seen, SeenSpan, seen_in_slots};
 pub use unstored::UnstoredPoints;

@@ -105,6 +105,16 @@ impl Table {
     }
 }
 
+/// The first and the last second that points from `first` to `last` may have in slots of so many seconds. A point may be anywhere
+/// in its slot, and in the open one at most as late as now: a metric that ended is not seen until the end of its day because
+/// of a coarse stage.
+pub fn seen_in_slots(first: Timestamp, last: Timestamp, step: u32, now: Timestamp) -> (Timestamp, Timestamp) {
+    let step = Timestamp::from(step.max(1));
+    let begin = |time: Timestamp| time.div_euclid(step) * step;
+    let last = begin(last);
+    (begin(first), (last + step - 1).min(now.max(last)))
+}
+
 /// When the metrics of a registry have points.
 pub struct Seen {
     /// Set once what is stored is known.
@@ -148,6 +158,25 @@ impl Seen {
             let before = *times;
             times.add(first, last);
             table.is_changed |= *times != before;
+        }
+    }
+
+    /// Points of these metrics may be drawn in slots of so many seconds: their times are those of such slots. What is later than
+    /// `now` in a slot does not count, as in the open slot of a row.
+    pub(crate) fn widen(&self, steps: &[(MetricId, u32)], now: Timestamp) {
+        let mut table = self.table.write();
+        let Table { scale, times, is_changed } = &mut *table;
+        for &(id, step) in steps {
+            let Some(times) = times.get_mut(id).filter(|times| **times != Times::NONE) else { continue };
+            let before = *times;
+            let ((first, _), (_, end)) = (scale.span(before.first), scale.span(before.last));
+            if before.first != OLDEST {
+                times.first = times.first.min(scale.bucket(seen_in_slots(first, first, step, now).0));
+            }
+            if before.last != FUTURE {
+                times.last = times.last.max(scale.bucket(seen_in_slots(end - 1, end - 1, step, now).1));
+            }
+            *is_changed |= *times != before;
         }
     }
 
