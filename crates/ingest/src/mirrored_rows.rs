@@ -5,6 +5,9 @@
 //! 2. A coarser point that was shown at its own time until then is first stored there, among the finer ones.
 //! 3. A coarse slot whose finer slots may have expired, or may never have been, and that counts more points than these have, gets
 //!    what changes in them (`downsample::with_changes`): its other points are known as this slot alone.
+//! 4. Where slots of an older policy reach into several slots of the rows' policy, since their steps do not divide, all these are stored
+//!    together, as they are shown: once points have expired, an older slot cannot be cut any more, and it is left out where a later
+//!    policy has a part of it.
 //!
 //! What cannot be read now may be there: the metric waits. Where it cannot wait, and where bytes are damaged, points of a
 //! step as fine replace what may be there, and all other slots stay as they are.
@@ -106,7 +109,80 @@ pub(crate) async fn mirrored_rows(
         }
         mirror_step(store, metrics, &step, coming, &mut mirrored).await?;
     }
+    if is_alone {
+        store_blocks(store, metrics, coming, &mut mirrored).await?;
+    }
     Ok(mirrored)
+}
+
+/// Adds the other slots of blocks that rows have a slot of, see [`OlderPolicies::block`].
+async fn store_blocks(
+    store: &dyn PointStore,
+    metrics: &[(&OlderPolicies, Vec<&Run>)],
+    coming: [&ComingRows; 2],
+    mirrored: &mut MirroredRows,
+) -> Result<(), StoreError> {
+    let mut all: Vec<(&OlderPolicies, Fetch)> = Vec::new();
+    for (older, rows) in metrics {
+        all.extend(blocks(older, rows).into_iter().map(|fetch| (*older, fetch)));
+    }
+    let mut all = all.into_iter().peekable();
+    while all.peek().is_some() {
+        let (mut step, mut slots) = (Vec::new(), 0);
+        while let Some((older, fetch)) = all.next_if(|_| slots < STEP_SLOTS) {
+            slots += (fetch.end_slot - fetch.first_slot) as usize;
+            step.push((older, fetch));
+        }
+        let fetches: Vec<Fetch> = step.iter().flat_map(|(_, fetch)| [fetch.clone(), fetch.clone()]).collect();
+        let filled: Vec<Option<&OlderPolicies>> = step.iter().flat_map(|(older, _)| [None, Some(*older)]).collect();
+        let mut cells = fetch_filled(store, fetches, &filled, &coming).await?.into_iter();
+        for (older, fetch) in step {
+            let (Some(stored), Some(mut shown)) = (cells.next(), cells.next()) else { continue };
+            mirrored.note_unread(fetch.metric, &stored);
+            mirrored.note_unread(fetch.metric, &shown);
+            if stored.is_damaged || shown.is_damaged {
+                continue;
+            }
+            let is_stored = |place: usize| stored.values.get(place).is_some_and(|value| !value.is_nan());
+            let absent = |(place, value): &(usize, &mut f64)| is_stored(*place) && !value.is_nan();
+            shown.values.iter_mut().enumerate().filter(absent).for_each(|(_, value)| *value = f64::NAN);
+            if shown.values.iter().all(|value| value.is_nan()) {
+                continue;
+            }
+            let earlier = EarlierSlots::of(std::iter::once((fetch.table.stage, fetch.first_slot, &shown)));
+            let Fetch { metric, name, table, first_slot, aggregation, .. } = fetch;
+            let (values, counts) = (shown.values.clone(), shown.counts.clone());
+            let mut run = Run { metric, name, table, first_slot, values, counts, aggregation };
+            older.rows().write(&mut run, older.policy(), &[&earlier]);
+            mirrored.own.push(run);
+        }
+    }
+    Ok(())
+}
+
+/// The blocks around the coarse slots of rows, of a time in which older policies may have stored slots.
+fn blocks(older: &OlderPolicies, rows: &[&Run]) -> Vec<Fetch> {
+    let mut all: Vec<Fetch> = Vec::new();
+    for row in rows.iter().filter(|row| row.table.aggregated && older.rollup().has(row.table)) {
+        let stage = row.table.stage;
+        let Some(len) = older.block(stage.resolution()) else { continue };
+        let with_value = (row.first_slot..).zip(&row.values).filter(|(_, value)| !value.is_nan());
+        for (slot, _) in with_value.take_while(|(slot, _)| stage.time(*slot) < older.older_until()) {
+            let first_slot = slot - slot % len;
+            let (metric, name, table, aggregation) = (row.metric, row.name.clone(), row.table, row.aggregation);
+            match all
+                .last_mut()
+                .filter(|last| last.table == table && last.first_slot <= first_slot && first_slot <= last.end_slot)
+            {
+                Some(last) => last.end_slot = last.end_slot.max(first_slot.saturating_add(len)),
+                None => {
+                    let end_slot = first_slot.saturating_add(len);
+                    all.push(Fetch { metric, name, table, first_slot, end_slot, aggregation });
+                }
+            }
+        }
+    }
+    all
 }
 
 /// The slots of a policy's tables around the slots of rows.

@@ -22,6 +22,9 @@ use crate::{
 /// Slots of older policies that are read at once. One slot of a coarse stage may have more under it.
 const STEP_SLOTS: usize = 256 << 10;
 
+/// Slots of a block, see [`OlderPolicies::block`]: those of 120 s and 300 s have a block of ten minutes.
+const MOST_OF_BLOCK: u64 = 256;
+
 /// Points may come this many seconds after a change of policy under the older one, whose clock was ahead.
 const AHEAD: i64 = 3600;
 
@@ -178,8 +181,9 @@ impl OlderPolicies {
             if self.is_left_out(&older.policy, table) {
                 continue;
             }
-            let from = step.time(slots.start).max(older.times.start);
-            let until = step.time(slots.end).min(older.times.end);
+            let around = self.reach(step.resolution());
+            let from = (step.time(slots.start) - around).max(older.times.start);
+            let until = (step.time(slots.end) + around).min(older.times.end);
             let stages = older.policy.retention.stages().iter().enumerate();
             let useful = stages.filter(|(stage, of)| *stage == 0 || of.resolution() <= step.resolution());
             // The coarsest first: its slots say the most when finer ones have expired.
@@ -196,6 +200,47 @@ impl OlderPolicies {
             }
         }
         all
+    }
+
+    /// How far slots that older policies have may reach into one of this step, or out of it: none do if their steps divide it.
+    fn reach(&self, step: u32) -> i64 {
+        let steps = self.older.iter().flat_map(|older| older.policy.retention.stages());
+        let undivided = steps.map(|of| of.resolution()).filter(|of| *of < step && step % of != 0);
+        // And what reaches into these.
+        2 * undivided.max().map_or(0, i64::from)
+    }
+
+    /// How many coarse slots of this step begin and end together with those of all older policies. `None` where the slots of each older
+    /// policy do, or too many.
+    pub(crate) fn block(&self, step: u32) -> Option<u32> {
+        let steps = self.older.iter().flat_map(|older| older.policy.retention.stages().iter().skip(1));
+        let undivided = steps.map(|of| of.resolution()).filter(|of| step % of != 0 && of % step != 0);
+        let seconds = undivided.fold(u64::from(step), |all, of| least_common_multiple(all, u64::from(of)));
+        let slots = seconds / u64::from(step);
+        (1 < slots && slots <= MOST_OF_BLOCK).then_some(slots as u32)
+    }
+
+    /// Until when an older policy may have stored slots.
+    pub(crate) fn older_until(&self) -> Timestamp {
+        self.older.iter().map(|older| older.times.end).max().unwrap_or(Timestamp::MIN)
+    }
+
+    /// The points around the slots of a part that policies have whose slots do not fill it, where those of others are to be cut.
+    fn points_around(&self, of: &Fetch, slots: &Range<Slot>) -> Vec<Fetch> {
+        let (step, around) = (of.table.stage, self.reach(of.table.stage.resolution()));
+        let mut fetches: Vec<Fetch> = Vec::new();
+        if self.is_apart || !of.table.aggregated || around == 0 {
+            return fetches;
+        }
+        let left_out = self.older.iter().map(|older| &older.policy).filter(|policy| self.is_left_out(policy, of.table));
+        for table in std::iter::once(&self.policy).chain(left_out).map(|policy| policy.table(0)) {
+            let slot = |time: Timestamp| table.stage.slot(time.max(0)).unwrap_or(Slot::MAX);
+            let (first_slot, end_slot) = (slot(step.time(slots.start) - around), slot(step.time(slots.end) + around));
+            if first_slot < end_slot && fetches.iter().all(|fetch| fetch.table != table) {
+                fetches.push(Fetch { table, first_slot, end_slot, ..of.clone() });
+            }
+        }
+        fetches
     }
 
     /// Cuts the slots of a fetch into parts, each with few slots of older policies.
@@ -225,8 +270,16 @@ impl OlderPolicies {
         }
     }
 
-    /// What a part of a fetch shows: its own slots, filled from the answers for its sources.
-    fn filled(&self, fetch: &Fetch, part: &Part, own: Cells, reads: &[ToRead], answers: Vec<Cells>) -> Cells {
+    /// What a part of a fetch shows: its own slots, filled from the answers for its sources. `points` are the answers to
+    /// [`OlderPolicies::points_around`].
+    fn filled(
+        &self,
+        fetch: &Fetch,
+        part: &Part,
+        (own, points): (Cells, Vec<(Fetch, Cells)>),
+        reads: &[ToRead],
+        answers: Vec<Cells>,
+    ) -> Cells {
         let mut sources: Vec<Source<'_>> = reads
             .iter()
             .zip(answers)
@@ -240,9 +293,19 @@ impl OlderPolicies {
             .collect();
         let (policy, table, first_slot, len) = (&*self.policy, fetch.table, part.slots.start, part.slots.len());
         let (is_of_points, points_since, is_of_one_step) = (self.is_of_points, self.points_since, self.is_of_one_step);
-        let target = Target { policy, table, first_slot, len, is_of_points, points_since, is_of_one_step };
+        let of_points = |(fetch, stored): (Fetch, Cells)| {
+            let (table, first_slot, len) =
+                (fetch.table, fetch.first_slot, (fetch.end_slot - fetch.first_slot) as usize);
+            Source { policy, table, first_slot, len, stored, filled: Cells::default() }
+        };
+        let points: Vec<Source<'_>> = points.into_iter().map(of_points).collect();
+        let is_unread = points.iter().any(|points| points.stored.is_unreadable || points.stored.is_away);
+        let points = &points;
+        let target = Target { policy, table, first_slot, len, is_of_points, points_since, is_of_one_step, points };
         fill_sources(&mut sources, &target);
         let mut cells = own;
+        // What is to be cut, and how, may be known later.
+        (cells.is_unreadable, cells.is_damaged) = (cells.is_unreadable | is_unread, cells.is_damaged | is_unread);
         self.rows.read(table, first_slot, &mut cells, policy);
         if table.aggregated && policy.aggregation == Aggregation::Last {
             cells.latest_at.extend(latest_times(&target, &sources));
@@ -289,6 +352,14 @@ impl Part {
     }
 }
 
+fn least_common_multiple(one: u64, other: u64) -> u64 {
+    let (mut a, mut b) = (one, other);
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    (one / a).saturating_mul(other)
+}
+
 /// Reads from the store, lays the rows that are on their way there over the answers, the latest last, and fills absent slots from the
 /// older policies of each fetch, where there are any: `older` may end before `fetches`. The older slots are read in steps of a bounded
 /// size, each with the slots that are filled from them.
@@ -317,27 +388,31 @@ pub(crate) async fn fetch_filled(
         while let Some(part) = parts.next_if(|_| slots < STEP_SLOTS) {
             let (fetch, older) = (&fetches[part.fetch], older.get(part.fetch).copied().flatten());
             let reads = older.map(|older| older.to_read(fetch.table, &part.slots)).unwrap_or_default();
+            let points = older.map(|older| older.points_around(fetch, &part.slots)).unwrap_or_default();
             slots += reads.iter().map(|read| read.slots.len()).sum::<usize>();
+            slots += points.iter().map(|fetch| (fetch.end_slot - fetch.first_slot) as usize).sum::<usize>();
             if older.is_none_or(|older| !older.is_apart) {
                 asked.push(part.own(fetch));
             }
+            asked.extend(points.iter().cloned());
             asked.extend(older.into_iter().flat_map(|older| reads.iter().map(|read| older.fetch(fetch, read))));
             let of_part = &asked[rounds.len()..];
             rounds.extend(of_part.iter().map(|fetch| round_of(fetch, of_part)));
-            step.push((part, older, reads));
+            step.push((part, older, points, reads));
         }
         let mut cells = fetch_coarser_first(store, &asked, &rounds).await?;
         for coming in coming {
             asked.iter().zip(&mut cells).for_each(|(fetch, cells)| coming.lay_over(fetch, cells));
         }
         let mut cells = cells.into_iter();
-        for (part, older, reads) in step {
+        for (part, older, points, reads) in step {
             let fetch = &fetches[part.fetch];
             let own = if older.is_none_or(|older| !older.is_apart) { cells.next() } else { None }.unwrap_or_default();
             let of_part = match older {
                 Some(older) => {
+                    let points = points.into_iter().zip(cells.by_ref()).collect();
                     let sources = cells.by_ref().take(reads.len()).collect();
-                    older.filled(fetch, &part, own, &reads, sources)
+                    older.filled(fetch, &part, (own, points), &reads, sources)
                 }
                 None => own,
             };

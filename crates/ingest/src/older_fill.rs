@@ -1,7 +1,11 @@
 //! Slots of one policy, filled from stored slots of others.
+//!
+//! A slot of a step that does not divide that of the slots to fill may reach into the next one of these. It is cut there where its
+//! policy's first stage has all of its points. Otherwise it goes as a whole to the slot in which it begins, and none of its points goes to
+//! the next one: each point is in one slot.
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     ops::Range,
 };
 
@@ -24,6 +28,9 @@ pub(crate) struct Target<'a> {
     pub(crate) points_since: Timestamp,
     /// Whether the counts of all policies are of one first step, and can be compared.
     pub(crate) is_of_one_step: bool,
+    /// First stages of policies that are not among the sources, where slots of these are to be cut: the policy in force may have been in
+    /// force before.
+    pub(crate) points: &'a [Source<'a>],
 }
 
 /// Stored slots of another policy's stage.
@@ -47,6 +54,64 @@ impl Target<'_> {
     fn place_of(&self, time: Timestamp) -> Option<usize> {
         let slot = self.table.stage.slot(time)?.checked_sub(self.first_slot)? as usize;
         (slot < self.len).then_some(slot)
+    }
+
+    /// When the slot after the one around this time begins.
+    fn next_slot(&self, time: Timestamp) -> Timestamp {
+        let step = i64::from(self.table.stage.resolution());
+        time - time.rem_euclid(step) + step
+    }
+}
+
+impl Source<'_> {
+    /// What is stored, and what the sources behind fill in.
+    fn shown(&self) -> &Cells {
+        if self.filled.values.is_empty() { &self.stored } else { &self.filled }
+    }
+
+    /// The times of the slot at this place.
+    fn times(&self, place: usize) -> Range<Timestamp> {
+        let begin = self.table.stage.time(self.first_slot + place as u32);
+        begin..begin + i64::from(self.table.stage.resolution())
+    }
+
+    /// The values in these times, each with its time.
+    fn values_in(&self, times: &Range<Timestamp>) -> impl Iterator<Item = (Timestamp, f64)> + '_ {
+        let (stage, cells) = (self.table.stage, self.shown());
+        let (begin, step) = (stage.time(self.first_slot), i64::from(stage.resolution()));
+        let place = |time: Timestamp| ((time - begin).max(0) as usize).div_ceil(step as usize);
+        let (from, until) = (place(times.start), place(times.end).min(cells.values.len()));
+        let values = (from..until).map(move |place| (begin + place as i64 * step, cells.values[place]));
+        values.filter(|(_, value)| !value.is_nan())
+    }
+}
+
+/// A slot of the target that a source has.
+struct Fill {
+    place: usize,
+    partial: Partial,
+    /// The part of the source's last slot in it that is in the next slot of the target, and is not cut off.
+    beyond: Option<Range<Timestamp>>,
+}
+
+/// Times whose points are in the slot of the target before them. Each begins with a slot.
+#[derive(Default)]
+struct Beyond {
+    /// Their ends, by their begins.
+    ends: HashMap<Timestamp, Timestamp>,
+}
+
+impl Beyond {
+    fn extend(&mut self, times: Option<Range<Timestamp>>) {
+        if let Some(Range { start, end }) = times {
+            let known = self.ends.entry(start).or_insert(end);
+            *known = end.max(*known);
+        }
+    }
+
+    /// Whether what ends then is within those that begin with this slot of the target.
+    fn has(&self, slot: Timestamp, end: Timestamp) -> bool {
+        self.ends.get(&slot).is_some_and(|until| end <= *until)
     }
 }
 
@@ -88,9 +153,9 @@ pub(crate) fn fill<'s, 'p: 's>(
     };
     let mut made = Made { of_points, absent, ..Made::default() };
     for source in sources.clone().filter(is_finer) {
-        let from = if source.filled.values.is_empty() { &source.stored } else { &source.filled };
+        let from = source.shown();
         made.untouched = untouched_times(target, source, all);
-        fill_from(target, cells, source, from, &mut made);
+        fill_from(target, cells, (source, from), all, &mut made);
     }
     // A point of a coarser step is a point at its own time, where no finer one is known; what that policy showed of finer
     // ones is not. The finest first: a slot of the others may have the fold of finer points in place of a point.
@@ -98,7 +163,7 @@ pub(crate) fn fill<'s, 'p: 's>(
     let mut points: Vec<&Source<'_>> = sources.filter(is_point).collect();
     points.sort_by_key(|source| source.table.stage.resolution());
     for source in points {
-        fill_from(target, cells, source, &source.stored, &mut Made::default());
+        fill_from(target, cells, (source, &source.stored), all, &mut Made::default());
     }
 }
 
@@ -113,6 +178,8 @@ struct Made {
     untouched: Option<Range<Timestamp>>,
     /// Places that are filled from such slots.
     of_shared_points: HashSet<usize>,
+    /// Times whose points are in the slot before them, see [`Fill::beyond`].
+    beyond: Beyond,
 }
 
 impl Made {
@@ -148,15 +215,21 @@ fn untouched_times(target: &Target<'_>, source: &Source<'_>, all: &[Source<'_>])
 }
 
 /// Fills absent slots from one source.
-fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: &Cells, made: &mut Made) {
+fn fill_from(
+    target: &Target<'_>,
+    cells: &mut Cells,
+    (source, from): (&Source<'_>, &Cells),
+    all: &[Source<'_>],
+    made: &mut Made,
+) {
     cells.note_unread_of(from);
-    let mut fills = fills(target, source, from);
+    let mut fills = fills(target, (source, from), all, &mut made.beyond);
     // What other policies have there is not what was stored.
     fills.retain(|(place, _)| !cells.damaged_at.iter().any(|damaged| damaged.contains(&(*place as u32))));
     if !std::ptr::eq(from, &source.stored) {
         // A slot that this policy has nothing of is left to the next one.
         let own = places_of_stored(target, source);
-        fills.retain(|(place, _)| own.binary_search(place).is_ok());
+        fills.retain(|fill| own.binary_search(&fill.place).is_ok());
     }
     if fills.is_empty() {
         return;
@@ -165,18 +238,21 @@ fn fill_from(target: &Target<'_>, cells: &mut Cells, source: &Source<'_>, from: 
     cells.values.resize(target.len, f64::NAN);
     cells.counts.resize(if is_aggregated { target.len } else { 0 }, 0);
     let (is_of_other, method) = (is_of_other_method(source, target), source.policy.aggregation);
-    for (place, partial) in fills {
+    for Fill { place, partial, beyond } in fills {
         let found = made.of_points.binary_search_by_key(&place, |(place, _)| *place);
         let exact = found.ok().map(|index| made.of_points[index].1);
         let exact = exact.filter(|exact| is_of_other && partial.count <= exact.count);
         let is_empty = cells.values.get(place).is_some_and(|value| value.is_nan());
-        let is_absent = is_empty || source.table.aggregated && made.gives_way(place, partial, cells);
+        // A slot that is not cut counts points of the next one.
+        let may_replace = source.table.aggregated && beyond.is_none();
+        let is_absent = is_empty || may_replace && made.gives_way(place, partial, cells);
         if is_of_other && exact.is_none() && (is_absent || source.table.aggregated) {
             // A slot that is there may be made of this one.
             cells.note_earlier(place, method);
         }
         if is_absent {
             let partial = exact.unwrap_or(partial);
+            made.beyond.extend(beyond);
             made.note(place, target.table.stage.time(target.first_slot + place as u32));
             cells.values[place] = partial.value;
             if is_aggregated {
@@ -248,29 +324,79 @@ fn of_points(target: &Target<'_>, sources: &[Source<'_>]) -> Vec<(usize, Partial
     all
 }
 
-/// The slots of the target in which a source has stored slots, by place.
+/// The slots of the target in which a source has stored slots, or a part of one, by place.
 fn places_of_stored(target: &Target<'_>, source: &Source<'_>) -> Vec<usize> {
     let values = source.stored.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
-    let mut places: Vec<usize> = values.filter_map(|(i, _)| target.place(source, i)).collect();
+    let of_slot = |(i, _): (usize, &f64)| [source.times(i).start, source.times(i).end - 1];
+    let mut places: Vec<usize> = values.flat_map(of_slot).filter_map(|time| target.place_of(time)).collect();
     places.dedup();
     places
 }
 
-/// The slots of the target that a source has, by place.
-fn fills(target: &Target<'_>, source: &Source<'_>, cells: &Cells) -> Vec<(usize, Partial)> {
-    let stage = target.table.stage;
-    let mut fills: Vec<(usize, Partial)> = Vec::new();
-    for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-        let Some(place) = target.place(source, i) else { continue };
-        let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
-        match fills.last_mut().filter(|(last, _)| *last == place) {
-            Some((_, all)) => *all = source.policy.aggregation.merge(*all, partial),
-            None => fills.push((place, partial)),
+/// The points of these times that first stages of this policy's step have, in the order of time. One that several have is the same in all.
+fn points_in(
+    target: &Target<'_>,
+    policy: &Policy,
+    sources: &[Source<'_>],
+    times: Range<Timestamp>,
+) -> Vec<(Timestamp, f64)> {
+    let step = policy.retention.finest().resolution();
+    let first_stages = target.points.iter().chain(sources);
+    let first_stages = first_stages.filter(|of| !of.table.aggregated && of.table.stage.resolution() == step);
+    let mut points: Vec<(Timestamp, f64)> = first_stages.flat_map(|of| of.values_in(&times)).collect();
+    points.sort_by_key(|(time, _)| *time);
+    points.dedup_by_key(|(time, _)| *time);
+    points
+}
+
+/// The slots of the target that a source has, by place. Those within the times `beyond` are left out.
+fn fills(
+    target: &Target<'_>,
+    (source, cells): (&Source<'_>, &Cells),
+    all: &[Source<'_>],
+    beyond: &mut Beyond,
+) -> Vec<Fill> {
+    let (stage, method) = (target.table.stage, source.policy.aggregation);
+    let mut fills: Vec<Fill> = Vec::new();
+    let mut add = |time: Timestamp, partial: Partial, beyond: Option<Range<Timestamp>>| {
+        let Some(place) = target.place_of(time) else { return };
+        match fills.last_mut().filter(|last| last.place == place) {
+            Some(last) => (last.partial, last.beyond) = (method.merge(last.partial, partial), beyond),
+            None => fills.push(Fill { place, partial, beyond }),
         }
+    };
+    let step = source.table.stage.resolution();
+    let is_undivided = step < stage.resolution() && stage.resolution() % step != 0;
+    for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+        let times = source.times(i);
+        // A point is one at the time at which its slot begins.
+        let end = if source.table.aggregated { times.end } else { times.start + 1 };
+        let next = target.next_slot(times.start);
+        if beyond.has(next - i64::from(stage.resolution()), end) {
+            continue;
+        }
+        let partial = Partial { value, count: cells.counts.get(i).copied().unwrap_or(1) };
+        if !is_undivided || times.end <= next {
+            add(times.start, partial, None);
+            continue;
+        }
+        if !source.table.aggregated {
+            // A point of a first step: finer ones that came before it are not shown besides it.
+            let is_stored = source.stored.values.get(i).is_some_and(|value| !value.is_nan());
+            beyond.extend(is_stored.then_some(next..times.end));
+            add(times.start, partial, Some(next..times.end));
+            continue;
+        }
+        let points = points_in(target, source.policy, all, times.clone());
+        if (points.len() as u64) < u64::from(partial.count) {
+            add(times.start, partial, Some(next..times.end));
+            continue;
+        }
+        points.into_iter().for_each(|(time, value)| add(time, Partial::point(value), None));
     }
-    fills.retain(|(_, partial)| 0 < partial.count);
-    for (_, partial) in &mut fills {
-        *partial = converted(*partial, source.policy, target.policy, stage);
+    fills.retain(|fill| 0 < fill.partial.count);
+    for fill in &mut fills {
+        fill.partial = converted(fill.partial, source.policy, target.policy, stage);
     }
     fills
 }

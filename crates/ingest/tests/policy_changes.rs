@@ -621,3 +621,105 @@ fn a_point_of_a_coarser_step_counts_in_all_coarse_slots_that_are_made_of_finer_o
         }
     }
 }
+
+/// Steps of 120 s and 300 s begin together each ten minutes only. A slot of one reaches into two or three of the other.
+const UNDIVIDED: [&str; 2] = ["10s:4h,120s:2d", "10s:3h,300s:7d"];
+
+/// The aggregates of points by slots of a step.
+fn slots_of(points: &[(Timestamp, f64)], method: Aggregation, step: i64) -> Vec<(Timestamp, f64)> {
+    let mut points = points.to_vec();
+    points.sort_by_key(|(time, _)| *time);
+    let of_slot = |slot: &[(Timestamp, f64)]| {
+        let values: Vec<f64> = slot.iter().map(|(_, value)| *value).collect();
+        (slot[0].0 - slot[0].0 % step, aggregate(&values, method, (step / 10) as u32))
+    };
+    points.chunk_by(|(one, _), (next, _)| one / step == next / step).map(of_slot).collect()
+}
+
+/// In the order of time, of points counted from [`HOUR`].
+fn from_hour(points: &[(Timestamp, f64)]) -> Vec<(Timestamp, f64)> {
+    points.iter().map(|&(time, value)| (HOUR + time, value)).collect()
+}
+
+#[test]
+fn each_point_is_in_one_slot_over_a_change_between_steps_that_do_not_divide() {
+    let points = [(250, 7.0), (330, 10.0), (570, 565.0), (1190, -3.5), (1210, 2.25)];
+    let late = [(400, 100.0), (1270, 1.0)];
+    for method in Aggregation::ALL {
+        for (before, after) in [(0, 1), (1, 0)] {
+            runtime(1).block_on(async {
+                let what = format!("{method}, {} to {}", UNDIVIDED[before], UNDIVIDED[after]);
+                let steps = [120, 300];
+                let hours = Hours::begin(HOUR + 3600);
+                let ingest = hours.open(rules(UNDIVIDED[before], method)).await;
+                send(&ingest, &from_hour(&points)).await;
+                ingest.flush().await.unwrap();
+                let shown = async |ingest: &Ingest| hours.shown(ingest, 40 * 3600).await;
+                assert_eq!(shown(&ingest).await, slots_of(&points, method, steps[before]), "{what}, before");
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(UNDIVIDED[after], method)).await;
+                assert_eq!(shown(&ingest).await, slots_of(&points, method, steps[after]), "{what}, after");
+                send(&ingest, &from_hour(&late)).await;
+                let all = [&points[..], &late[..]].concat();
+                assert_eq!(shown(&ingest).await, slots_of(&all, method, steps[after]), "{what}, late, in memory");
+                ingest.flush().await.unwrap();
+                assert_eq!(shown(&ingest).await, slots_of(&all, method, steps[after]), "{what}, late, stored");
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(UNDIVIDED[before], method)).await;
+                assert_eq!(shown(&ingest).await, slots_of(&all, method, steps[before]), "{what}, back");
+            });
+        }
+    }
+}
+
+/// The sum of all that is shown.
+fn sum_of(shown: &[(Timestamp, f64)]) -> f64 {
+    shown.iter().map(|(_, value)| value).sum()
+}
+
+#[test]
+fn each_point_is_in_one_slot_once_the_first_stage_has_none_of_them() {
+    let points = [(250, 7.0), (330, 10.0), (570, 565.0), (1190, -3.5), (1210, 2.25)];
+    for late in [vec![], vec![(400, 100.0)], vec![(250, 8.0), (1270, 1.0)]] {
+        for (before, after) in [(0, 1), (1, 0)] {
+            runtime(1).block_on(async {
+                let what = format!("{late:?}, {} to {}", UNDIVIDED[before], UNDIVIDED[after]);
+                let hours = Hours::begin(HOUR + 3600);
+                let ingest = hours.open(rules(UNDIVIDED[before], Aggregation::Sum)).await;
+                send(&ingest, &from_hour(&points)).await;
+                ingest.flush().await.unwrap();
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(UNDIVIDED[after], Aggregation::Sum)).await;
+                send(&ingest, &from_hour(&late)).await;
+                ingest.flush().await.unwrap();
+                let all: f64 = sum_of(&points) + sum_of(&late) - if late.len() == 2 { 7.0 } else { 0.0 };
+                assert_eq!(sum_of(&hours.shown(&ingest, 40 * 3600).await), all, "{what}, stored");
+                hours.clock.advance(Duration::from_secs(5 * 3600));
+                hours.driver.expire(hours.clock.now()).await.unwrap();
+                assert_eq!(sum_of(&hours.shown(&ingest, 40 * 3600).await), all, "{what}, expired");
+            });
+        }
+    }
+}
+
+#[test]
+fn a_point_that_is_sent_again_under_a_first_step_that_does_not_divide_is_in_one_slot() {
+    for is_flushed in [false, true] {
+        runtime(1).block_on(async {
+            let hours = Hours::begin(HOUR + 1800);
+            let ingest = hours.open(rules("10s:4h", Aggregation::Sum)).await;
+            for retentions in ["10s:4h", "15s:4h", "20s:4h"] {
+                hours.clock.advance(Duration::from_secs(5));
+                ingest.set_rules(rules(retentions, Aggregation::Sum)).await;
+                if retentions != "20s:4h" {
+                    send(&ingest, &from_hour(&[(40, 7.0), (90, 3.0)])).await;
+                }
+                if is_flushed {
+                    ingest.flush().await.unwrap();
+                }
+            }
+            // The point of 15 s, which came last, begins at 30.
+            assert_eq!(hours.shown(&ingest, 3600).await, [(20, 7.0), (80, 3.0)], "{is_flushed}");
+        });
+    }
+}

@@ -66,6 +66,15 @@ const OF_THREE_STEPS: [&[&str]; 4] = [
     ],
 ];
 
+/// Retentions of one finest step whose coarse steps do not divide each other: their slots begin together each ten minutes, or more.
+const UNDIVIDED: [&[&str]; 5] = [
+    &["10s:3h,300s:7d", "10s:4h,120s:2d"],
+    &["10s:3h,300s:7d", "10s:4h,120s:2d", "10s:3h,60s:1d,180s:3d", "10s:4h"],
+    &["1s:2h,30s:1d", "1s:3h,20s:6h,100s:2d", "1s:2h,45s:1d"],
+    &["1s:2h,60s:6h,300s:2d", "1s:3h,90s:1d", "1s:2h,60s:1d,120s:2d"],
+    &["10s:3h,20s:6h,300s:2d", "10s:4h,50s:6h,150s:1d", "10s:3h,40s:2d"],
+];
+
 /// The methods of one metric, which come, go and change their order. One method is there alone, too: from one that is alone to
 /// another, slots go on showing what the earlier one made (decision 5).
 const LISTS: [&str; 8] =
@@ -302,7 +311,7 @@ impl Wanted {
         if stage == 0 && is_point && steps.len() == 1 {
             return Wanted::AnyOf(vec![model.finest(slot, step, method)]);
         }
-        let finest = finest.into_iter().filter(|finest| *finest <= step);
+        let finest = finest.into_iter().filter(|finest| step % finest == 0);
         let mut all: Vec<Option<f64>> = finest.map(|finest| model.coarse(slot, step, finest, method)).collect();
         all.extend(last.filter(|_| is_point).map(|last| Some(last.value)));
         Wanted::AnyOf(all)
@@ -434,4 +443,9 @@ fn retentions_that_share_a_coarse_table_agree_with_a_naive_model() {
 #[test]
 fn retentions_of_three_finest_steps_that_share_coarse_tables_agree_with_a_naive_model() {
     runs(4, &OF_THREE_STEPS);
+}
+
+#[test]
+fn retentions_of_coarse_steps_that_do_not_divide_agree_with_a_naive_model() {
+    runs(5, &UNDIVIDED);
 }

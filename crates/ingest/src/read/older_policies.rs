@@ -68,8 +68,9 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Fills empty values before `until` with aggregates of a coarser step, at the beginning of a slot that is empty as a whole. The
-/// xFilesFactor in force holds for them as for all that is shown, and a slot that has too few points hides what is coarser.
+/// Fills empty values before `until` with aggregates of a coarser step, each in the slot in which it begins, where all slots are empty
+/// that it has a part of. The xFilesFactor in force holds for them as for all that is shown, and a slot that has too few points hides
+/// what is coarser.
 pub(super) fn fill_from_coarser(
     reading: &Reading,
     part: &OlderPart,
@@ -82,13 +83,14 @@ pub(super) fn fill_from_coarser(
     let (older, stage) = (policy.retention.stages()[part.stage], reading.stage());
     part.rows.read(policy.table(part.stage), part.slots.start, &mut cells, policy);
     let earlier = earlier_by_place(&cells);
-    let span = (older.resolution() / stage.resolution()).max(1) as usize;
     for (i, &value) in cells.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
         let time = older.time(part.slots.start + i as u32);
         let slot =
             stage.slot(time).filter(|_| time < until).and_then(|slot| slot.checked_sub(reading.choice.slots.start));
         let Some(place) = slot.map(|slot| slot as usize).filter(|place| *place < series.values.len()) else { continue };
-        let end = series.values.len().min(place + span);
+        // Steps need not divide: the last slot may have a part of the aggregate.
+        let last = stage.slot(time + i64::from(older.resolution()) - 1).unwrap_or(Slot::MAX);
+        let end = series.values.len().min((last - reading.choice.slots.start) as usize + 1);
         let is_empty = series.values[place..end].iter().all(|value| value.is_nan());
         if !is_empty || withheld.range(place..end).next().is_some() {
             continue;
