@@ -224,6 +224,24 @@ fn a_file_that_cannot_be_opened_once_its_folder_can_be_listed_is_reported() {
     assert_eq!((missing(&node, table), whats(&node)), (0, vec![]));
 }
 
+#[test]
+fn a_missing_file_is_reported_also_where_a_start_cannot_list_its_folder() {
+    use host::{Call, Fault, FaultPlan};
+    let (mut node, table) = node();
+    let (path, _) = &node.row_files()[1];
+    node.disk.remove_file(path).unwrap();
+    node.restart_on(node.disk.kill());
+    node.damage = store::DamageLog::new();
+    let disk = node.disk.kill();
+    disk.set_plan(Some(FaultPlan { kinds: vec![Call::ReadDir], at: 3, times: 3, fault: Fault::EIO }));
+    node.restart_on(disk);
+    node.disk.set_plan(None);
+    let whats = |node: &Node| node.damage.examples().iter().map(|damage| damage.what).collect::<Vec<_>>();
+    assert_eq!(whats(&node), ["folder", "rows that were lost"]);
+    assert!(!node.points().open_again().unwrap());
+    assert_eq!((missing(&node, table), whats(&node)), (30 * METRICS as usize, vec!["rows that were lost"]));
+}
+
 /// Ten slots of every metric, corrected by a second flush; a block of the corrections is damaged.
 fn corrected() -> (Node, Table) {
     let (mut node, table) = (Node::new(), table(60, 10_080, false));
