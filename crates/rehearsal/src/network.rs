@@ -355,7 +355,11 @@ impl NodeEnd {
         let way = self.network.peer_way(self.place, place);
         match way {
             PeerWay::Refused => return Err(refused()),
-            PeerWay::Silent => return std::future::pending().await,
+            PeerWay::Silent => {
+                // A request that waits must not keep the process: its end would wait for the request.
+                drop(alive);
+                return std::future::pending().await;
+            }
             PeerWay::Up | PeerWay::AnswerLost | PeerWay::Slow => {}
         }
         let alive = alive.ok_or_else(refused)?;
