@@ -225,7 +225,7 @@ fn fill_from(
     cells.note_unread_of(from);
     let mut fills = fills(target, (source, from), all, &mut made.beyond);
     // What other policies have there is not what was stored.
-    fills.retain(|(place, _)| !cells.damaged_at.iter().any(|damaged| damaged.contains(&(*place as u32))));
+    fills.retain(|fill| !cells.damaged_at.iter().any(|damaged| damaged.contains(&(fill.place as u32))));
     if !std::ptr::eq(from, &source.stored) {
         // A slot that this policy has nothing of is left to the next one.
         let own = places_of_stored(target, source);
