@@ -1,7 +1,8 @@
 """A disk that stalls, hangs or fails: a library that is loaded before the C library, and a file that says what it does.
 
 The calls write, fsync, fdatasync, rename and unlink of files whose path has a certain text in it are changed while the file
-exists; with "stall-all" also those that open, make, list and cut files and folders; with "fail-reads" only those that read.
+exists; with "stall-all" also those that open, make, list and cut files and folders; with "fail-reads" only those that read, with
+"fail-syncs" only fsync and fdatasync.
 """
 
 import subprocess
@@ -78,14 +79,14 @@ static void wait_too(const char *path) {
 #define REAL(name) static __typeof__(name) *real; if (real == NULL) real = (__typeof__(name) *)dlsym(RTLD_NEXT, #name)
 #define CHANGED(answer) do { int number = (answer); if (number != 0) { errno = number; return -1; } } while (0)
 
-/* The errno of a read from this descriptor, if the file says "fail-reads 5", or 0. */
-static int fails_reads(int fd) {
+/* The errno of a call on this descriptor, if the file says so by the format, such as "fail-reads 5", or 0. */
+static int fails_as(int fd, const char *format) {
     char path[PATH_MAX], text[32] = {0};
     const char *where = getenv("SHIM_PATH"), *file = getenv("SHIM_FILE");
     int before = errno, number = 0, does;
     if (where == NULL || file == NULL || strstr(path_of(fd, path), where) == NULL) return errno = before, 0;
     if ((does = open(file, O_RDONLY | O_CLOEXEC)) >= 0) {
-        if (read(does, text, sizeof text - 1) <= 0 || sscanf(text, "fail-reads %d", &number) != 1) number = 0;
+        if (read(does, text, sizeof text - 1) <= 0 || sscanf(text, format, &number) != 1) number = 0;
         close(does);
     }
     return errno = before, number;
@@ -94,11 +95,11 @@ static int fails_reads(int fd) {
 /* With SHIM_LOCKS every lock is granted, as on some file systems of the network. */
 int flock(int fd, int what) { REAL(flock); return getenv("SHIM_LOCKS") != NULL ? 0 : real(fd, what); }
 
-ssize_t read(int fd, void *bytes, size_t length) { REAL(read); CHANGED(fails_reads(fd)); return real(fd, bytes, length); }
-ssize_t pread64(int fd, void *bytes, size_t length, off64_t at) { REAL(pread64); CHANGED(fails_reads(fd)); return real(fd, bytes, length, at); }
+ssize_t read(int fd, void *bytes, size_t length) { REAL(read); CHANGED(fails_as(fd, "fail-reads %d")); return real(fd, bytes, length); }
+ssize_t pread64(int fd, void *bytes, size_t length, off64_t at) { REAL(pread64); CHANGED(fails_as(fd, "fail-reads %d")); return real(fd, bytes, length, at); }
 ssize_t write(int fd, const void *bytes, size_t length) { REAL(write); CHANGED(apply_fd(fd)); return real(fd, bytes, length); }
-int fsync(int fd) { REAL(fsync); CHANGED(apply_fd(fd)); return real(fd); }
-int fdatasync(int fd) { REAL(fdatasync); CHANGED(apply_fd(fd)); return real(fd); }
+int fsync(int fd) { REAL(fsync); CHANGED(apply_fd(fd)); CHANGED(fails_as(fd, "fail-syncs %d")); return real(fd); }
+int fdatasync(int fd) { REAL(fdatasync); CHANGED(apply_fd(fd)); CHANGED(fails_as(fd, "fail-syncs %d")); return real(fd); }
 int rename(const char *from, const char *to) { REAL(rename); CHANGED(apply(from)); return real(from, to); }
 int unlink(const char *path) { REAL(unlink); CHANGED(apply(path)); return real(path); }
 int mkdir(const char *path, mode_t mode) { REAL(mkdir); wait_too(path); return real(path, mode); }
@@ -154,7 +155,7 @@ class DiskShim:
         return {"LD_PRELOAD": str(self.library), "SHIM_LOCKS": "1"}
 
     def begin(self, what):
-        """From now on: "stall SECONDS", "stall-all SECONDS", "hang", "fail ERRNO" or "fail-reads ERRNO"."""
+        """From now on: "stall SECONDS", "stall-all SECONDS", "hang", "fail ERRNO", "fail-reads ERRNO" or "fail-syncs ERRNO"."""
         draft = self.folder / "shim.draft"
         draft.write_text(what)
         draft.rename(self.file)

@@ -258,3 +258,26 @@ def test_damage_of_the_journal_is_given_by_place_and_time(make_server):
     assert f"no whole record in the bytes from {first} to {last}" in logs, (place, logs)
     year = time.gmtime().tm_year
     assert f"they were accepted between {year}-" in logs, logs
+
+
+def test_what_an_fsync_did_not_bring_to_the_disk_is_written_again_by_the_next_start(make_server, tmp_path):
+    shim = DiskShim(tmp_path)
+    server = make_server(start=False, settings=QUIET)
+    server.environment = shim.environment(server.data / "journal")
+    server.start()
+    shim.begin(f"fail-syncs {EIO}")
+    points = send(server, "second.a", 10)
+    eventually(served(server, "second.a"), points)
+    note = server.data / "unsynced"
+    wait_until(lambda: "journal/" in note.read_text(), 10, "the failed fsync is not noted")
+    server.kill()
+    shim.end()
+    noted = {path: path.stat().st_ino for path in map(server.data.joinpath, note.read_text().split()) if path.exists()}
+    assert noted
+    server.environment = {}
+    server.start()
+    assert served(server, "second.a")() == points
+    # The system takes the pages of the first file for clean: only another file brings the points to the disk.
+    assert all(path.stat().st_ino != before for path, before in noted.items()), noted
+    assert "it was written again" in server.logs()
+    assert note.read_text().strip() == ""

@@ -2,7 +2,7 @@
 //!
 //! The folder is locked from the beginning to the end.
 //!
-//! 1. Everything is read, as by verifying: what cannot be read is not kept.
+//! 1. Files whose last sync failed are written again. Then everything is read, as by verifying: what cannot be read is not kept.
 //! 2. Damaged bytes of the journal are cut out, and the segments behind them say how long it is now. A damaged clock, damaged saved names and a damaged number of the newest segment go to `damaged/`.
 //! 3. The store is repaired, and everything is read again.
 //! 4. In a copy of a backup, `backup.json` is written again: it has the checksums of what is there.
@@ -45,6 +45,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let disk = &*host.disk;
     let store = data.join("store");
     let in_use = lock(disk, data)?;
+    if !dry_run {
+        store_embedded::settle_syncs(disk, data).map_err(|error| BackupError::Folder(error.to_string()))?;
+    }
     let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
     let mut before = verify(disk, data)?;
     if let Some(manifest) = &backup {

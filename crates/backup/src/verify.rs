@@ -204,10 +204,12 @@ pub fn lock(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupError> {
 /// What of a file of a backup differs from `backup.json`. The bytes, where there are any, are kept by a repair.
 pub const UNLIKE: &str = "file of a backup";
 
-/// Whether a file of a data folder is part of what it stores.
+/// Whether a file of a data folder is part of what it stores. The note of failed syncs is not.
 pub(crate) fn is_part(path: &Path) -> bool {
     let first = path.iter().next().and_then(|first| first.to_str()).unwrap_or_default();
-    !matches!(first, "damaged" | "trash") && !first.starts_with('.') && path.file_name() != Some("lock".as_ref())
+    !matches!(first, "damaged" | "trash" | host::NOTE_OF_SYNCS)
+        && !first.starts_with('.')
+        && path.file_name() != Some("lock".as_ref())
 }
 
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].

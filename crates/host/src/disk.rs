@@ -76,6 +76,15 @@ pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
     fn try_lock(&self) -> io::Result<bool>;
 }
 
+/// What became of the files whose last sync had failed.
+#[derive(Debug, Default)]
+pub struct SettledSyncs {
+    /// Those that were written again, and are on the disk.
+    pub written: Vec<PathBuf>,
+    /// Those that cannot be read whole, and why. They stay as they are, and noted.
+    pub unread: Vec<(PathBuf, io::Error)>,
+}
+
 /// A file system. Errors are the system's own; callers say what they were doing.
 pub trait Disk: Debug + Send + Sync + 'static {
     /// Opens a file.
@@ -83,6 +92,15 @@ pub trait Disk: Debug + Send + Sync + 'static {
     /// From now on calls on paths in this directory may fail once another directory, or none, is at its path.
     fn hold(&self, _path: &Path) -> io::Result<()> {
         Ok(())
+    }
+    /// Writes files in this data folder again whose last sync failed, in a process before this one, and notes those whose sync
+    /// fails from now on. The caller has the folder's lock, and has opened nothing in it to write. A file system that keeps no
+    /// note has nothing to write again.
+    ///
+    /// # Errors
+    /// A file cannot be written again. All stay noted.
+    fn settle_syncs(&self, _data: &Path) -> io::Result<SettledSyncs> {
+        Ok(SettledSyncs::default())
     }
     /// From now on calls that write below this directory may fail, for this reason: another process uses it.
     fn refuse_writes(&self, _path: &Path, _why: &str) {}
@@ -152,7 +170,7 @@ pub fn read_whole(file: &mut dyn DiskFile, most: u64) -> io::Result<Vec<u8>> {
 }
 
 /// A read that ended before the end of its file, as of a network disk that does not say that it failed.
-fn early_end(read: u64, expected: u64) -> io::Error {
+pub(crate) fn early_end(read: u64, expected: u64) -> io::Error {
     io::Error::other(format!("the disk returned {read} bytes of {expected}"))
 }
 
@@ -178,11 +196,20 @@ pub fn replace_file_with(
 ) -> io::Result<()> {
     let mut draft = path.as_os_str().to_owned();
     draft.push(".new");
-    let draft = PathBuf::from(draft);
-    let mut file = disk.open(&draft, Open::Create)?;
+    replace_by_draft(disk, path, Path::new(&draft), write)
+}
+
+/// As [`replace_file_with`], with a draft of another name in the same directory.
+pub(crate) fn replace_by_draft(
+    disk: &dyn Disk,
+    path: &Path,
+    draft: &Path,
+    write: impl FnOnce(&mut dyn DiskFile) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut file = disk.open(draft, Open::Create)?;
     write(&mut *file)?;
     file.sync_all()?;
-    disk.rename(&draft, path)?;
+    disk.rename(draft, path)?;
     disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
 }
 

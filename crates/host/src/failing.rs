@@ -11,7 +11,7 @@ use std::{
     },
 };
 
-use crate::{DirEntry, Disk, DiskFile, Open, disk::judge_end};
+use crate::{DirEntry, Disk, DiskFile, Open, SettledSyncs, disk::judge_end};
 
 /// What is about to be done to the file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +158,10 @@ impl Disk for FailingDisk {
 
     fn hold(&self, path: &Path) -> io::Result<()> {
         self.disk.hold(path)
+    }
+
+    fn settle_syncs(&self, data: &Path) -> io::Result<SettledSyncs> {
+        self.disk.settle_syncs(data)
     }
 
     fn refuse_writes(&self, path: &Path, why: &str) {

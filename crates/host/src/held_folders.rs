@@ -12,7 +12,7 @@ use std::{
     sync::{Arc, OnceLock, RwLock},
 };
 
-use crate::{DirEntry, Disk, DiskFile, Open};
+use crate::{DirEntry, Disk, DiskFile, Open, SettledSyncs};
 
 /// The machine's file system, except that calls fail on paths in a held folder once another folder, or none, is at its path.
 /// A clone shares the folders.
@@ -78,6 +78,11 @@ impl HeldFolders {
 impl Disk for HeldFolders {
     fn refuse_writes(&self, path: &Path, why: &str) {
         let _ = self.refused.set((path.to_owned(), why.to_owned()));
+    }
+
+    fn settle_syncs(&self, data: &Path) -> io::Result<SettledSyncs> {
+        self.check_write(data)?;
+        self.disk.settle_syncs(data)
     }
 
     fn hold(&self, path: &Path) -> io::Result<()> {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use carbon::Rules;
-use host::{Disk, Host, JudgingTime};
+use host::{Disk, Host, JudgingTime, NotedSyncs};
 use ingest::{Ingest, IngestOptions};
 use metadata::{Registry, SAVED, open_names};
 use store::{DamageLog, Events, MemoryDriver, NameStore, PointStore, Store};
@@ -50,7 +50,9 @@ pub(crate) struct Node {
 
 impl Node {
     /// Opens the data folder.
-    pub(crate) async fn open(options: NodeOptions) -> Result<Node, String> {
+    pub(crate) async fn open(mut options: NodeOptions) -> Result<Node, String> {
+        // As in the server; each process has its own.
+        options.host.disk = Arc::new(NotedSyncs::new(options.host.disk.clone()));
         let (disk, data) = (&options.host.disk, &*options.data);
         let damage = DamageLog::new();
         disk.create_dir_all(data).map_err(|error| error.to_string())?;

@@ -163,6 +163,14 @@ impl Run {
         self.life.as_ref().map(|life| life.node.damage.examples()).unwrap_or_default()
     }
 
+    /// The metrics that are shown.
+    pub fn names(&self) -> BTreeSet<String> {
+        let Some(life) = &self.life else { return BTreeSet::new() };
+        let names = life.node.registry.read();
+        let shown = (0..names.end().0).map(|id| names.name(metric::MetricId(id)).to_owned());
+        shown.filter(|name| !name.is_empty()).collect()
+    }
+
     /// The id of a metric.
     pub(crate) fn id_of(&self, name: &str) -> Option<metric::MetricId> {
         let registry = &self.life.as_ref()?.node.registry;

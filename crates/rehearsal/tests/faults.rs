@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use host::Fault;
+use host::{Call, Fault, FaultPlan};
 use ingest::Sync;
-use rehearsal::{Ended, Fidelity, Floor, Machine, Rehearsal, Run, Step, StoreKind, What, calls, workload};
+use rehearsal::{Ended, Fidelity, Floor, Machine, Rehearsal, Run, Sent, Step, StoreKind, What, calls, workload};
 
 /// Whether every call is rehearsed, rather than one in some.
 fn is_full() -> bool {
@@ -82,4 +82,77 @@ fn a_workload_without_faults_is_served_at_its_end() {
         assert_eq!(run.perform(&workload()[..end]), Ok(Ended::Done));
         run.check(Fidelity::From(Floor::Acknowledged)).unwrap_or_else(|error| panic!("{end}: {error}"));
     }
+}
+
+/// A point of each of these names, and time for an fsync of the journal.
+fn send(names: &[&str], value: f64) -> [Step; 2] {
+    let sent = |name: &&str| Sent { name: (*name).to_owned(), age: 1, value };
+    [Step::Send(vec![names.iter().map(sent).collect()]), Step::Pass(Duration::from_secs(3))]
+}
+
+/// Names, points, an event, deletions, and a metric that takes the name of a deleted one.
+fn steps_of_every_log() -> Vec<Step> {
+    let deletion = |name: &str| Step::Delete(vec![name.to_owned()]);
+    let mut steps = send(&["sum.a", "sum.b", "sum.c"], 1.0).to_vec();
+    steps.push(Step::Flush);
+    steps.extend([deletion("sum.b"), Step::Pass(Duration::from_secs(3)), Step::Event("event".to_owned())]);
+    steps.extend(send(&["sum.a", "max.d"], 2.0));
+    steps.push(deletion("sum.c"));
+    steps.extend(send(&["sum.c"], 4.0));
+    steps
+}
+
+/// After a sync that failed, the system shows the next process bytes that are not on the disk, and its syncs of them succeed.
+#[test]
+fn what_a_start_serves_after_a_sync_that_failed_outlives_a_power_cut() {
+    let (syncs, cuts) = if is_full() { (8, 20) } else { (3, 8) };
+    let (steps, mut wrong, mut faults) = (steps_of_every_log(), Vec::new(), 0);
+    // A sender would wait for the disk.
+    let fails_in = |step: &Step| !matches!(step, Step::Send(_) | Step::Flush);
+    for failing in (0..steps.len()).filter(|place| fails_in(&steps[*place])) {
+        for at in 0..syncs {
+            let mut run = Run::new(Machine::new(StoreKind::Embedded, 1));
+            run.machine.sync = EVERY_SECOND;
+            run.perform(&steps[..failing]).unwrap();
+            // The process dies before the disk is right again.
+            run.machine.disk.set_plan(Some(FaultPlan {
+                kinds: vec![Call::Sync],
+                at,
+                times: u64::MAX,
+                fault: Fault::EIO,
+            }));
+            _ = run.perform(&steps[failing..=failing]);
+            run.machine.disk.set_plan(None);
+            faults += run.machine.disk.faults().len();
+            let result = run.perform(&[Step::Kill]).map(drop);
+            // The flush trims the journal.
+            let result = result.and_then(|()| {
+                [&[][..], &[Step::Flush]].into_iter().try_for_each(|then| {
+                    run.perform(then)?;
+                    outlives_power_cuts(&mut run, cuts).map_err(|error| format!("{then:?}, {error}"))
+                })
+            });
+            if let Err(error) = result {
+                println!("syncs from {at} on in step {failing}: {error}");
+                wrong.push(format!("syncs from {at} on in step {failing}: {error}"));
+            }
+        }
+    }
+    println!("{faults} faults");
+    assert!(wrong.is_empty() && 0 < faults, "{}: {wrong:#?}", wrong.len());
+}
+
+/// Compares what is served after each of these power cuts with what is served now. They leave the run as it is.
+fn outlives_power_cuts(run: &mut Run, cuts: u64) -> Result<(), String> {
+    let (shown, disk, model) = (run.names(), run.machine.disk.kill(), run.model.clone());
+    for cut in 0..cuts {
+        run.cut_power(cut);
+        run.check(Fidelity::From(Floor::Acknowledged)).map_err(|error| format!("cut {cut}: {error}"))?;
+        if run.names() != shown {
+            return Err(format!("cut {cut}: {:?} instead of {shown:?}", run.names()));
+        }
+        run.kill();
+        (run.machine.disk, run.model) = (disk.kill(), model.clone());
+    }
+    Ok(())
 }

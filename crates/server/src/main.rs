@@ -48,10 +48,10 @@ mod tokens;
 mod trash;
 mod upkeep;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
-use host::Host;
+use host::{Host, NotedSyncs};
 
 use cli::{Cli, Command};
 
@@ -60,7 +60,8 @@ fn main() -> ExitCode {
     ignored_signals::ignore();
     // Points, backups and tokens are for this user alone.
     host::make_new_files_private();
-    let host = Host::system();
+    let mut host = Host::system();
+    host.disk = Arc::new(NotedSyncs::new(host.disk));
     let cli = Cli::parse();
     let done = match cli.command.unwrap_or(Command::Serve(cli.serve)) {
         Command::Serve(options) => serve::serve(&options, &host).map(|()| ExitCode::SUCCESS),

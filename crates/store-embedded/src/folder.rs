@@ -1,4 +1,4 @@
-//! The folder: which process uses it.
+//! The folder: which process uses it, and what the process before has left that is not on the disk.
 
 use std::{io, path::Path};
 
@@ -38,4 +38,22 @@ pub fn open(disk: &dyn Disk, dir: &Path) -> Result<FolderLock, StoreError> {
             dir.display()
         ))),
     }
+}
+
+/// Writes files of a data folder again whose last sync failed in the process before: a sync of them now would succeed and write
+/// nothing. Before anything in the folder is opened; the caller has its lock.
+///
+/// # Errors
+/// A file cannot be written again. Nothing else was changed.
+pub fn settle_syncs(disk: &dyn Disk, data: &Path) -> Result<(), StoreError> {
+    let settled = disk.settle_syncs(data).map_err(io_error(format!("settling the syncs of {}", data.display())))?;
+    for file in settled.written {
+        tracing::warn!(file = %file.display(), "the last sync of the file had failed; it was written again");
+    }
+    for (file, error) in settled.unread {
+        tracing::error!(%error, file = %file.display(),
+            "cannot read a file whose last sync failed, or the note of such files; it is used as it is, and a power cut may take its last \
+             records; if the disk is failing, copy the data folder to another one");
+    }
+    Ok(())
 }

@@ -50,6 +50,7 @@ impl Tables {
     /// Locks the folder, converts it if it is of an older layout, and opens what is in it.
     pub(crate) fn open(dir: &Path, options: EmbeddedOptions) -> Result<Tables, StoreError> {
         let lock = folder::open(&*options.host.disk, dir)?;
+        folder::settle_syncs(&*options.host.disk, options.data.as_deref().unwrap_or(dir))?;
         Tables::open_locked(dir, options, Some(lock))
     }
 
