@@ -6,7 +6,7 @@ use host::Clock;
 use metric::{MetricId, Policy, Timestamp};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
-    PointStore, Run, SharedPoints, Store, StoreError, Usage,
+    OwnRows, PointStore, Run, SharedPoints, Store, StoreError, Usage,
 };
 
 use crate::{
@@ -89,7 +89,7 @@ impl SharedPoints for ClusterDriver {
         self.connection.other_writers()
     }
 
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         Box::pin(async move { self.connection.writer()?.writer_partials(totals).await })
     }
 

@@ -306,6 +306,7 @@ impl Owners {
             aside: Aside::new(options.host.clone(), time.clone(), &options.journal_dir, options.damage.clone()),
             recheck_file: RecheckFile::new(options.host.disk.clone(), options.data_dir.as_deref()),
             // Others have stored it within one interval, and this process has then flushed once more within another.
+            flush_after: options.flush_after,
             behind_for: options.flush_after.saturating_mul(2),
             opened: clock.instant(),
         });

@@ -8,7 +8,7 @@ use carbon::{RuleFiles, Rules, Sink};
 use ingest::{Ingest, Protocol};
 use metric::{Aggregation, MetricId, Policy, Window};
 use store::{
-    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, PointStore, PolicyChange, Run, SeriesRequest,
+    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, PolicyChange, Run, SeriesRequest,
     SharedPoints, Store,
 };
 use support::{now, options, registry_of};
@@ -17,8 +17,8 @@ use support::{now, options, registry_of};
 struct NoPartials;
 
 impl SharedPoints for NoPartials {
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(totals)))
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
+        Box::pin(std::future::ready(Ok(totals.into())))
     }
 }
 

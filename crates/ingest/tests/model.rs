@@ -21,7 +21,7 @@ use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
 use metric::{Aggregation, MetricId, Timestamp, Window};
 use store::{
-    DriverFuture, Fetch, FetchedSeries, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run,
+    DriverFuture, Fetch, FetchedSeries, Identity, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, Run,
     SeriesRequest, SharedPoints, Store, StoreError, Usage,
 };
 use support::{now, options, rules_by_method};
@@ -187,8 +187,8 @@ impl NameStore for Forgetful {
 }
 
 impl SharedPoints for Forgetful {
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(totals)))
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
+        Box::pin(std::future::ready(Ok(totals.into())))
     }
 }
 

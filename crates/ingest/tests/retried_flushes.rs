@@ -17,7 +17,8 @@ use host::{Clock as _, Host, ManualClock};
 use ingest::{Ingest, IngestOptions, Protocol};
 use metric::{Methods, Timestamp, Window};
 use store::{
-    Cells, DriverFuture, Fetch, MemoryDriver, PointStore, Run, SeriesRequest, SharedPoints, Store, StoreError, Usage,
+    Cells, DriverFuture, Fetch, MemoryDriver, OwnRows, PointStore, Run, SeriesRequest, SharedPoints, Store, StoreError,
+    Usage,
 };
 use support::{options, registry_of, runtime};
 
@@ -91,8 +92,8 @@ impl PointStore for FailsOnce {
 
 impl SharedPoints for FailsOnce {
     /// The other processes never write.
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(std::future::ready(Ok(totals)))
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
+        Box::pin(std::future::ready(Ok(OwnRows { runs: totals, ..OwnRows::default() })))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Two writers of the same tables store points of one coarse slot at the same moment: what the one derived meanwhile is derived once
-//! more, soon, by the one that derived and by the one whose write took long. Time is moved by the test.
+//! more, soon, by the one that derived and by the one whose write took long. So are rows of others that a node corrected, which these may
+//! write over. Time is moved by the test.
 
 mod support;
 
@@ -12,10 +13,10 @@ use std::{
 use carbon::Sink as _;
 use host::{Clock as _, Host, ManualClock};
 use ingest::{Ingest, Protocol};
-use metric::{Stage, Table, Timestamp, Window};
+use metric::{Aggregation, Stage, Table, Timestamp, Window};
 use store::{SeriesRequest, Store};
 use support::{
-    options, registry_of, rules, runtime,
+    options, registry_of, rules_by_method, runtime,
     shared_tables::{Tables, Writer},
 };
 use tokio::runtime::Runtime;
@@ -26,9 +27,17 @@ const BEGIN: Timestamp = 1_795_000_000 / 3600 * 3600;
 /// After this time a node looks again.
 const SOON: Duration = Duration::from_secs(10);
 
+/// Points stay in memory for so long. A quarter of that later, and after the end of each slot, a node looks again at rows of others that it
+/// corrected.
+const FLUSH_AFTER: Duration = Duration::from_secs(60);
+
 /// Points of a slot of ten seconds, the sum of each half, and the seconds of each.
 const FIRST: (std::ops::Range<i64>, f64) = (0..5, 10.0);
 const SECOND: (std::ops::Range<i64>, f64) = (5..10, 35.0);
+
+const METHODS: [(&str, Aggregation); 2] = [("sum", Aggregation::Sum), ("max", Aggregation::Max)];
+const SUM: &str = "sum.m";
+const MAX: &str = "max.m";
 
 struct Two {
     run: Runtime,
@@ -42,13 +51,18 @@ async fn open(folder: &Path, writer: &Arc<Writer>, clock: &Arc<ManualClock>) -> 
     let mut options = options(folder, Duration::from_millis(20));
     options.host = Host { clock: clock.clone(), ..Host::system() };
     options.data_dir = Some(folder.to_owned());
+    options.flush_after = FLUSH_AFTER;
     let store = Store { shared: Some(writer.clone()), ..Store::of(writer.clone()) };
-    Ingest::open(options, store, registry_of(&**writer).await, rules("1s:1h,10s:6h,60s:2d")).await.unwrap()
+    Ingest::open(options, store, registry_of(&**writer).await, rules_by_method(&METHODS, 0.0)).await.unwrap()
 }
 
 async fn send(node: &Ingest, seconds: impl Iterator<Item = i64>) {
+    send_values(node, SUM, seconds.map(|second| (second, second as f64))).await;
+}
+
+async fn send_values(node: &Ingest, name: &str, points: impl Iterator<Item = (i64, f64)>) {
     let mut batch = node.batch(Protocol::LineTcp);
-    seconds.for_each(|second| batch.point(b"m", BEGIN + second, second as f64));
+    points.for_each(|(second, value)| batch.point(name.as_bytes(), BEGIN + second, value));
     node.accept(&mut batch).await;
 }
 
@@ -83,19 +97,26 @@ impl Two {
 
     /// What each node shows of the first slot of ten seconds and of the first minute.
     fn shown(&self) -> [[f64; 2]; 2] {
-        [0, 1].map(|place| [(2 * 3600, 10), (10 * 3600, 60)].map(|(age, step)| self.slot(place, age, step, 0)))
+        self.shown_of(SUM, 0)
+    }
+
+    /// The same of another metric, and of the slots of this second.
+    fn shown_of(&self, name: &str, second: i64) -> [[f64; 2]; 2] {
+        [0, 1].map(|place| {
+            [(2 * 3600, 10), (10 * 3600, 60)].map(|(age, step)| self.slot((place, name), age, step, second))
+        })
     }
 
     /// What each node shows of the slot of ten seconds that begins at this second.
     fn tens(&self, second: i64) -> [f64; 2] {
-        [0, 1].map(|place| self.slot(place, 2 * 3600, 10, second))
+        [0, 1].map(|place| self.slot((place, SUM), 2 * 3600, 10, second))
     }
 
-    /// What a node shows of the slot of this step at this second, of a window that begins so long ago.
-    fn slot(&self, place: usize, age: Timestamp, step: u32, second: i64) -> f64 {
+    /// What a node shows of a metric in the slot of this step at this second, of a window that begins so long ago.
+    fn slot(&self, (place, name): (usize, &str), age: Timestamp, step: u32, second: i64) -> f64 {
         let (node, now) = (&self.nodes[place], self.clock.now());
         let registry = node.registry();
-        let metric = registry.read().find(registry.hash(b"m"), b"m").expect("it has points");
+        let metric = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).expect("it has points");
         let window = Window::between(now - age, now);
         let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
         let series = self.run.block_on(node.series().fetch(vec![request])).unwrap().remove(0).unwrap();
@@ -263,4 +284,39 @@ fn a_node_whose_write_took_long_looks_at_what_others_made_of_a_part_of_it() {
     assert_eq!(two.shown(), [[ALL + FIRST.1; 2]; 2], "the first half counts for both");
     two.pass(SOON);
     assert_eq!(two.shown(), [[ALL; 2]; 2]);
+}
+
+#[test]
+fn a_correction_that_its_writer_writes_over_is_made_again_until_that_writer_is_at_the_next_slot() {
+    let two = Two::begin();
+    let store = |place: usize, second: i64, value: f64| {
+        let points = std::iter::once((second, value));
+        two.run.block_on(send_values(&two.nodes[place], MAX, points));
+        two.flush(place);
+    };
+    let shown = || two.shown_of(MAX, 600);
+    two.clock.advance(Duration::from_secs(5));
+    // The second one derives what comes before this, the first one extends what it has in memory.
+    store(1, 605, 1.0);
+    store(0, 600, 100.0);
+    two.pass(SOON);
+    store(0, 601, 1.0);
+    assert_eq!(shown(), [[100.0; 2]; 2]);
+    store(1, 600, 2.0);
+    assert_eq!(shown(), [[2.0; 2]; 2], "the row of the first one is corrected");
+    two.pass(SOON);
+    two.pass(FLUSH_AFTER / 4);
+    // All looks of the second one so far found it right.
+    for second in 602..605 {
+        store(0, second, 1.0);
+        assert_eq!(shown(), [[100.0; 2]; 2], "the first one has the old extreme in memory");
+        two.pass(FLUSH_AFTER / 4);
+        assert_eq!(shown(), [[2.0; 2]; 2]);
+    }
+    two.pass(SOON);
+    store(0, 660, 1.0);
+    assert_eq!(shown(), [[2.0; 2]; 2]);
+    two.pass(FLUSH_AFTER * 2);
+    two.pass(66 * SOON);
+    assert_eq!((shown(), two.shown_of(MAX, 660)), ([[2.0; 2]; 2], [[1.0; 2]; 2]));
 }

@@ -18,6 +18,9 @@ use crate::tables::OpenTables;
 /// Bytes of rows in memory: few, so that a workload of seconds has them written early.
 const UNSYNCED_BYTES: u64 = 256 << 10;
 
+/// How long points stay in memory at most.
+pub(crate) const FLUSH_AFTER: Duration = Duration::from_secs(600);
+
 /// How a node is opened.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeOptions {
@@ -91,7 +94,7 @@ impl Node {
             data_dir: Some(data.to_owned()),
             sync: options.sync,
             memory_limit_bytes: options.memory_limit_bytes,
-            flush_after: Duration::from_secs(600),
+            flush_after: FLUSH_AFTER,
             ..IngestOptions::default()
         };
         let (points, names) = (store.points.clone(), store.names.clone());

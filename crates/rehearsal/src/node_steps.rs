@@ -45,7 +45,7 @@ pub enum Ending {
 /// A step. Nodes have numbers from 0.
 #[derive(Debug, Clone, PartialEq)]
 pub enum NodeStep {
-    /// Points for a node. Those of slots that another node has are left out.
+    /// Points for a node. Those of slots that another node has are left out, unless these are stored and the node derives the slot.
     Send(usize, Vec<SentPoint>),
     /// A node writes everything to the tables.
     Flush(usize),

@@ -10,7 +10,7 @@ use std::{
 
 use host::Clock;
 use metric::{Aggregation, Partial, Slot, Table, Timestamp};
-use store::{Cells, DriverFuture, Fetch, PointStore, Run, SharedPoints, StoreError, Usage};
+use store::{Cells, DriverFuture, Fetch, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
 
 /// Tables that outlive a node.
 pub(crate) trait OpenTables: Debug + Send + Sync {
@@ -124,8 +124,9 @@ impl Rows {
     }
 
     /// Makes totals of all writers those of one, and corrects rows of others that contradict the total.
-    fn subtract_others(&mut self, run: &mut Run, place: usize) {
-        let method = run.aggregation;
+    /// Returns whether there were any.
+    fn subtract_others(&mut self, run: &mut Run, place: usize) -> bool {
+        let (method, mut is_any) = (run.aggregation, false);
         for (i, key) in slots(run).collect::<Vec<_>>() {
             let rows = self.aggregates.entry(key).or_default();
             let others = || (0..WRITERS).filter(|&other| other != place);
@@ -134,6 +135,7 @@ impl Rows {
             let whole = run.values[i];
             if theirs.count > run.counts[i] {
                 others().for_each(|other| rows[other] = None);
+                is_any = true;
             } else if adds(method) {
                 let theirs = if theirs.value.is_nan() { 0.0 } else { theirs.value };
                 (run.values[i], run.counts[i]) = (whole - theirs, left);
@@ -143,11 +145,13 @@ impl Rows {
                         && method.merge(Partial::point(whole), Partial::point(row.value)).value != whole
                     {
                         row.value = whole;
+                        is_any = true;
                     }
                 }
                 (run.values[i], run.counts[i]) = (if left > 0 { whole } else { f64::NAN }, left);
             }
         }
+        is_any
     }
 }
 
@@ -189,12 +193,13 @@ impl PointStore for Writer {
 }
 
 impl SharedPoints for Writer {
-    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         let mut rows = self.tables.lock();
         if rows.fails() {
             return away();
         }
-        totals.iter_mut().for_each(|run| rows.subtract_others(run, self.place));
-        Box::pin(ready(Ok(totals)))
+        let corrected = totals.iter_mut().filter_map(|run| rows.subtract_others(run, self.place).then_some(run.metric));
+        let corrected = corrected.collect();
+        Box::pin(ready(Ok(OwnRows { runs: totals, corrected })))
     }
 }

@@ -10,7 +10,7 @@ use crate::same::is_same;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
     pub(crate) value: f64,
-    /// The id of the node that accepted it. No other one accepts a point of its slot.
+    /// The id of the node that accepted it.
     pub(crate) owner: u16,
     /// Whether it may be in the memory and the journal of its node alone.
     pub(crate) is_held: bool,
@@ -20,6 +20,8 @@ pub(crate) struct Point {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Truth {
     pub(crate) points: BTreeMap<(Aggregation, Timestamp), Point>,
+    /// Whether the calendars of nodes differ: which of two points of a slot is newer is then not known.
+    pub(crate) has_skew: bool,
 }
 
 /// A series as it is answered.
@@ -31,9 +33,13 @@ pub(crate) struct Answer<'a> {
 }
 
 impl Truth {
-    /// The slots that a node may still have: its own, and those without a point.
+    /// The slots that a node may still have: its own, those without a point, and those of others that have stored theirs, where it has
+    /// stored later points itself: otherwise it would extend its rows without a look at those of others.
     pub(crate) fn may_send(&self, owner: u16, method: Aggregation, time: Timestamp) -> bool {
-        self.points.get(&(method, time)).is_none_or(|point| point.owner == owner)
+        let Some(point) = self.points.get(&(method, time)) else { return true };
+        let mut later = self.points.range((method, time + 1)..=(method, Timestamp::MAX));
+        let derives = |(_, later): (_, &Point)| later.owner == owner && !later.is_held;
+        point.owner == owner || !self.has_skew && !point.is_held && later.any(derives)
     }
 
     pub(crate) fn send(&mut self, owner: u16, method: Aggregation, time: Timestamp, value: f64) {

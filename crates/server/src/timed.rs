@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use prometheus::{HistogramOpts, HistogramVec, IntCounterVec, Opts, Registry};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
-    PointStore, Run, SharedPoints, Store, StoreError, Usage,
+    OwnRows, PointStore, Run, SharedPoints, Store, StoreError, Usage,
 };
 
 /// Operations that show a disk that hangs when they do not end. A fetch may have been given up.
@@ -242,7 +242,7 @@ impl NameStore for Timed<dyn NameStore> {
 }
 
 impl SharedPoints for Timed<dyn SharedPoints> {
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         self.calls.timed("own_part", self.store.writer_partials(totals))
     }
 

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use metric::Timestamp;
-use store::{Cells, DriverFuture, Fetch, MetricRecord, PointStore, Run, SharedPoints, Usage};
+use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, Usage};
 
 use crate::{ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
 
@@ -89,7 +89,7 @@ impl PointStore for CassandraDriver {
 }
 
 impl SharedPoints for CassandraDriver {
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         Box::pin(self.points.writer_partials(totals))
     }
 

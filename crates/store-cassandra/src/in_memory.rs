@@ -9,7 +9,7 @@ use std::{
 use futures::future::BoxFuture;
 use host::Clock;
 use metric::{Table, Timestamp};
-use store::{Cells, DriverFuture, Fetch, OtherWriters, PointStore, Run, SharedPoints, StoreError, Usage};
+use store::{Cells, DriverFuture, Fetch, OtherWriters, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
 use uuid::Uuid;
 
 use crate::{
@@ -220,7 +220,7 @@ impl PointStore for InMemoryWriter {
 }
 
 impl SharedPoints for InMemoryWriter {
-    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         Box::pin(async move {
             let mut corrections = Vec::new();
             for run in &mut totals {
@@ -236,10 +236,14 @@ impl SharedPoints for InMemoryWriter {
                     });
                 }
             }
+            let mut corrected = Vec::new();
             for (fetch, slot, correction) in corrections {
                 self.correct(&fetch, slot, correction).await?;
+                if correction.shard != self.shard {
+                    corrected.push(fetch.metric);
+                }
             }
-            Ok(totals)
+            Ok(OwnRows { runs: totals, corrected })
         })
     }
 

@@ -8,7 +8,7 @@
 use codec::Codec;
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Aggregation, Partial, Slot};
-use store::{Fetch, Run, StoreError};
+use store::{Fetch, OwnRows, Run, StoreError};
 
 use crate::{
     Layout,
@@ -33,7 +33,10 @@ pub(crate) struct Correction {
 /// first.
 ///
 /// A row needs a count: BigGraphite would add the value of a row without one to the next slot. So where the other rows
-/// count every point and yet have a wrong value, because a point they counted was overwritten, one of them is corrected.
+/// count every point and yet have a wrong value, because a point they counted was overwritten, one of them is corrected: of values that
+/// are added up it leaves one of its points to our row, which has the difference then. Where its writer goes on from what it had in
+/// memory, and writes that over the correction, the sum stays right, and the count is too large by what was taken until this node has looked
+/// again.
 pub(crate) fn partial(aggregation: Aggregation, whole: Partial, rows: &[Row], mine: i16) -> (Partial, Vec<Correction>) {
     let is_ours = |row: &&Row| replica_of(row.shard) == replica_of(mine);
     let mut others: Vec<Row> = rows.iter().filter(is_ours).filter(|row| row.shard != mine).copied().collect();
@@ -71,6 +74,20 @@ fn added(whole: Partial, others: &mut Vec<Row>, corrections: &mut Vec<Correction
         return Partial::NONE;
     }
     others.sort_by_key(|row| row.count);
+    let to_spare: i64 = others.iter().map(|row| (row.count - 1).max(0)).sum();
+    if count < 1 && 1 - count <= to_spare {
+        for row in others.iter_mut().rev() {
+            let taken = (1 - count).min(row.count - 1);
+            if taken < 1 {
+                break;
+            }
+            row.count -= taken;
+            count += taken;
+            corrections.retain(|made| made.shard != row.shard);
+            corrections.push(Correction { shard: row.shard, to: Some((row.value, row.count)) });
+        }
+    }
+    // They have one point each.
     while count < 1 {
         let Some(row) = others.pop() else { break };
         value += row.value;
@@ -157,7 +174,7 @@ pub(crate) fn subtract(run: &mut Run, at: usize, rows: &[Row], mine: i16) -> Vec
 
 impl Points {
     /// See [`store::SharedPoints::writer_partials`].
-    pub(crate) async fn writer_partials(&self, mut wholes: Vec<Run>) -> Result<Vec<Run>, StoreError> {
+    pub(crate) async fn writer_partials(&self, mut wholes: Vec<Run>) -> Result<OwnRows, StoreError> {
         let fetches: Vec<Fetch> = wholes.iter().map(fetch_of).collect();
         let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();
         self.read(&fetches, |which, part, answer| {
@@ -173,10 +190,12 @@ impl Points {
             })
         })
         .await?;
+        let of_others = corrections.iter().filter(|(.., correction)| correction.shard != self.shard());
+        let corrected = of_others.map(|(which, ..)| fetches[*which].metric).collect();
         let correct =
             |(which, slot, correction): (usize, Slot, Correction)| self.correct(&fetches[which], slot, correction);
         stream::iter(corrections).map(correct).buffer_unordered(self.in_flight).try_collect::<()>().await?;
-        Ok(wholes)
+        Ok(OwnRows { runs: wholes, corrected })
     }
 
     /// See [`store::SharedPoints::have_others`].
@@ -314,9 +333,27 @@ mod tests {
         assert_eq!((mine, corrections), (whole(7.0, 2), vec![Correction { shard: 200, to: Some((7.0, 2)) }]));
         let (mine, corrections) = partial(Aggregation::Average, whole(15.0, 6), &others, MINE);
         assert_eq!((mine.count, corrections), (0, vec![]));
-        // One of their points was overwritten by us: 1 more, and none more.
+        // One of their points was overwritten by us: 1 more, and none more. They leave a point to us.
         let (mine, corrections) = partial(Aggregation::Average, whole(16.0, 6), &others, MINE);
-        assert_eq!((mine.count, corrections), (0, vec![Correction { shard: 3, to: Some((11.0, 4)) }]));
+        assert_eq!((mine, corrections), (whole(1.0, 1), vec![Correction { shard: 3, to: Some((10.0, 3)) }]));
+        // They have one point each.
+        let others = [row(3, 10.0, 1), row(200, 5.0, 1)];
+        let (mine, corrections) = partial(Aggregation::Average, whole(16.0, 2), &others, MINE);
+        assert_eq!((mine.count, corrections), (0, vec![Correction { shard: 200, to: Some((6.0, 1)) }]));
+    }
+
+    #[test]
+    fn a_writer_that_writes_over_a_correction_leaves_the_sum_right() {
+        // The other one has nine points of 1.0; we overwrite one with 100.0.
+        let (before, whole) = ([row(3, 9.0, 9)], Partial { value: 108.0, count: 9 });
+        let mut stored = after(Aggregation::Sum, whole, &before);
+        assert_eq!(merge(Aggregation::Sum, &stored), whole);
+        // It goes on from memory, with four more.
+        stored.iter_mut().filter(|row| row.shard == 3).for_each(|theirs| *theirs = row(3, 13.0, 13));
+        assert_eq!(merge(Aggregation::Sum, &stored), Partial { value: 112.0, count: 14 });
+        // We look again.
+        let whole = Partial { value: 112.0, count: 13 };
+        assert_eq!(merge(Aggregation::Sum, &after(Aggregation::Sum, whole, &stored)), whole);
     }
 
     #[test]

@@ -71,15 +71,17 @@ async fn writer_partials_are_what_other_writers_leave_and_correct_outdated_rows(
         // We wrote of the last slot too, before we knew that the other had it all.
         one.write(vec![run(aggregation, slots.start + 2, &[(6.0, 5)])]).await.unwrap();
         let wholes = [(12.0, 6), (2.0, 3), (6.0, 5)];
-        let own = one.writer_partials(vec![run(aggregation, slots.start, &wholes)]).await.unwrap();
+        let own = one.writer_partials(vec![run(aggregation, slots.start, &wholes)]).await.unwrap().runs;
         assert_eq!(own[0].counts, [2, 1, 0], "{aggregation}");
         one.write(own).await.unwrap();
         assert_eq!(read(&one, aggregation, slots.clone()).await, cells(&wholes), "{aggregation}");
-        let again = one.writer_partials(vec![run(aggregation, slots.start, &wholes)]).await.unwrap();
+        let again = one.writer_partials(vec![run(aggregation, slots.start, &wholes)]).await.unwrap().runs;
         assert_eq!(again[0].counts, [2, 1, 0], "{aggregation}, asked again");
         // A point that the other counted was overwritten.
         let changed = [(13.0, 6), (2.5, 3), (5.5, 5)];
         let own = one.writer_partials(vec![run(aggregation, slots.start, &changed)]).await.unwrap();
+        assert!(own.corrected.contains(&own.runs[0].metric), "{aggregation}: a row of the other one is corrected");
+        let own = own.runs;
         one.write(own).await.unwrap();
         assert_eq!(read(&one, aggregation, slots.clone()).await, cells(&changed), "{aggregation}, changed");
     }

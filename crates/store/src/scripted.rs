@@ -13,8 +13,8 @@ use std::{
 use metric::{MetricId, Timestamp};
 
 use crate::{
-    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, PointStore, Run, SharedPoints, Store,
-    StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, Run,
+    SharedPoints, Store, StoreError, Usage,
 };
 
 /// A [`MemoryDriver`] whose calls a test lets fail, wait or panic, and counts.
@@ -143,8 +143,8 @@ impl NameStore for ScriptedDriver {
 
 impl SharedPoints for ScriptedDriver {
     /// The other processes never write.
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
-        Box::pin(ready(Ok(totals)))
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
+        Box::pin(ready(Ok(totals.into())))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::future::ready;
 
-use metric::{Policy, Timestamp};
+use metric::{MetricId, Policy, Timestamp};
 
 use crate::{
     DriverFuture, MetricRecord, StoreError,
@@ -19,7 +19,7 @@ pub trait SharedPoints: Send + Sync + 'static {
     /// `totals` are runs of aggregated tables. Each answer has the slots of its total, in the same order; the caller
     /// writes it next, and the rows of all writers then aggregate to the total. A row of another writer that would
     /// contradict the total (an extreme that was overwritten) is corrected first.
-    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>>;
+    fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows>;
 
     /// Who else writes the same tables, as far as this process has seen since its start.
     fn other_writers(&self) -> OtherWriters {
@@ -46,6 +46,21 @@ pub trait SharedPoints: Send + Sync + 'static {
     /// them afterwards is of a new metric.
     fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
         Box::pin(ready(Ok(())))
+    }
+}
+
+/// What is left to this writer of slots of all writers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OwnRows {
+    /// A run for each total.
+    pub runs: Vec<Run>,
+    /// Metrics whose rows of other writers were corrected. These may write what they had before over it.
+    pub corrected: Vec<MetricId>,
+}
+
+impl From<Vec<Run>> for OwnRows {
+    fn from(runs: Vec<Run>) -> OwnRows {
+        OwnRows { runs, corrected: Vec::new() }
     }
 }
 

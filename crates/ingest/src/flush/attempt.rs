@@ -9,7 +9,8 @@ use downsample::{Coverage, Stored, WriterPartials};
 use host::JudgingTime;
 use metadata::{Registry, seen_in_slots};
 use metric::{Aggregation, MetricId, Policy, Slot, Stage, Timestamp};
-use store::{Run, Store, StoreError};
+use parking_lot::Mutex;
+use store::{OwnRows, Run, SharedPoints, Store, StoreError};
 
 use super::{
     plan::{FlushPlan, GroupRows, JobPiece, JobPoints, Piece, pieces},
@@ -36,6 +37,9 @@ pub(super) struct Attempt<'a> {
     pub(super) waits_for_reads: bool,
     /// Rows of earlier attempts that may be stored or not.
     pub(super) unsure: &'a UnsureRows,
+    /// Metrics whose rows of other writers were corrected and may be written over, also in an attempt that fails. The caller takes
+    /// them out.
+    pub(super) corrected: &'a Mutex<HashSet<MetricId>>,
 }
 
 /// The result of a successful attempt.
@@ -233,7 +237,7 @@ impl Attempt<'_> {
             Some(shared) => {
                 // Of a row in the terms of another policy, the driver does not say what is open in it.
                 let other = in_stored_terms((&older, &earlier), pieces, &mut totals);
-                let own = if totals.is_empty() { totals } else { shared.writer_partials(totals).await? };
+                let own = if totals.is_empty() { totals } else { self.own_rows(&**shared, totals).await? };
                 let mut partials = group.partials(pieces, &own);
                 let of_other = |piece: &Piece<'_>| other.contains(&piece.of.job.metric);
                 pieces
@@ -268,6 +272,18 @@ impl Attempt<'_> {
         };
         rows.retain(|row| of_metric.get(&row.metric).is_none_or(|rollup| rollup.has(row.table)));
         Ok(Some(DerivedPieces { rows, of_others: mirrored.of_others, partials, doubtful }))
+    }
+
+    /// This writer's part of totals. Others are corrected, and noted.
+    pub(super) async fn own_rows(&self, shared: &dyn SharedPoints, totals: Vec<Run>) -> Result<Vec<Run>, StoreError> {
+        let OwnRows { runs, corrected } = shared.writer_partials(totals).await?;
+        if !corrected.is_empty() {
+            // Nodes that see others do not extend rows of `last`.
+            let extended = runs.iter().filter(|run| run.aggregation != Aggregation::Last);
+            let extended: HashSet<MetricId> = extended.map(|run| run.metric).collect();
+            self.corrected.lock().extend(corrected.into_iter().filter(|metric| extended.contains(metric)));
+        }
+        Ok(runs)
     }
 
     /// Notes when the metrics of rows have points, before the rows can be read.

@@ -1,6 +1,7 @@
 //! From the memtable to the store: flush cycles, and spilled points on their way back.
 
 mod attempt;
+mod corrected;
 mod cycle;
 mod late_files;
 mod outcome;

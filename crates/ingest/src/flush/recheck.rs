@@ -88,7 +88,7 @@ impl Attempt<'_> {
         if self.differing(span).await?.is_none_or(|again| !are_same(&again, &totals)) {
             return Ok(false);
         }
-        let own = shared.writer_partials(totals).await?;
+        let own = self.own_rows(shared, totals).await?;
         self.store.points.write(own).await?;
         Ok(false)
     }

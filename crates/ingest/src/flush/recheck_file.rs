@@ -17,10 +17,30 @@ const VERSION: &str = "1";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Saved {
     pub(super) metric: MetricId,
-    /// Whether other nodes may have been writing it at the same moment.
-    pub(super) is_soon: bool,
+    pub(super) wait: Wait,
     /// As in a recheck.
     pub(super) spans: Vec<Range<Timestamp>>,
+}
+
+/// What a metric waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Other nodes may have been writing it at the same moment.
+    Soon,
+    /// BigGraphite may have rows of it in memory.
+    Late,
+    /// This node corrected rows of others, which may write over that. Earlier versions take it for the one before.
+    Corrected,
+}
+
+impl Wait {
+    fn word(self) -> &'static str {
+        match self {
+            Wait::Soon => "soon",
+            Wait::Late => "late",
+            Wait::Corrected => "corrected",
+        }
+    }
 }
 
 /// The file.
@@ -69,8 +89,8 @@ impl RecheckFile {
 
 fn text(all: &[Saved]) -> String {
     let mut text = format!("{HEADER}{VERSION}\n");
-    for Saved { metric, is_soon, spans } in all {
-        text += &format!("{} {}", if *is_soon { "soon" } else { "late" }, metric.0);
+    for Saved { metric, wait, spans } in all {
+        text += &format!("{} {}", wait.word(), metric.0);
         spans.iter().for_each(|span| text += &format!(" {}..{}", span.start, span.end));
         text.push('\n');
     }
@@ -95,7 +115,8 @@ fn parse(text: &str) -> Option<Vec<Saved>> {
             (!span.is_empty()).then_some(span)
         };
         let spans = words.map(span).collect::<Option<Vec<_>>>()?;
-        all.push(Saved { metric, is_soon: kind == "soon", spans });
+        let wait = [Wait::Soon, Wait::Corrected].into_iter().find(|wait| wait.word() == kind).unwrap_or(Wait::Late);
+        all.push(Saved { metric, wait, spans });
     }
 }
 
@@ -110,9 +131,14 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let file = || RecheckFile::new(Arc::new(SystemDisk), Some(data.path()));
         assert_eq!(file().read(), []);
-        let of = |metric, is_soon, spans| Saved { metric: MetricId(metric), is_soon, spans };
-        let one = std::iter::once(0..180).collect();
-        let all = vec![of(7, true, vec![0..60, 120..180]), of(7, false, one), of(u32::MAX, false, vec![])];
+        let of = |metric, wait, spans| Saved { metric: MetricId(metric), wait, spans };
+        let one = || std::iter::once(0..180).collect();
+        let all = vec![
+            of(7, Wait::Soon, vec![0..60, 120..180]),
+            of(7, Wait::Late, one()),
+            of(9, Wait::Corrected, one()),
+            of(u32::MAX, Wait::Late, vec![]),
+        ];
         let first = file();
         first.save(3, || all.clone());
         assert_eq!(file().read(), all);
@@ -120,7 +146,10 @@ mod tests {
         first.save(3, || panic!("they are saved"));
         let path = data.path().join("rechecks");
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "plumbago rechecks 1\nsoon 7 0..60 120..180\nlate 7 0..180\nlate 4294967295\nend 3\n");
+        assert_eq!(
+            text,
+            "plumbago rechecks 1\nsoon 7 0..60 120..180\nlate 7 0..180\ncorrected 9 0..180\nlate 4294967295\nend 4\n"
+        );
         for broken in
             [&text[..text.len() - 8], &text.replace("60", "-1"), &text.replace("rechecks 1", "rechecks 2"), ""]
         {

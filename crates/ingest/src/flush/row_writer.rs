@@ -26,6 +26,7 @@ use store::{JournalMark, Store, StoreError};
 
 use super::{
     attempt::{Attempt, Written},
+    corrected::{first_look, next_look},
     late_files::LateFiles,
     plan::JobPoints,
     recheck_file::RecheckFile,
@@ -84,6 +85,8 @@ pub(crate) struct RowWriterParts {
     pub(crate) aside: Aside,
     pub(crate) late_files: LateFiles,
     pub(crate) recheck_file: RecheckFile,
+    /// How long other writers keep points in memory at most.
+    pub(crate) flush_after: Duration,
     pub(crate) opened: Instant,
     /// How long after that other writers may be storing points that this process missed before its start.
     pub(crate) behind_for: Duration,
@@ -101,6 +104,8 @@ pub(crate) struct RowWriter {
     rechecks: Rechecks,
     /// Rows that may be stored or not, where others write the store too.
     unsure: UnsureRows,
+    /// Metrics whose rows of other writers were corrected by attempts so far, and not noted in `rechecks`.
+    corrected: Mutex<HashSet<MetricId>>,
 }
 
 struct DoubtfulJob {
@@ -125,7 +130,7 @@ struct NotStored {
 
 impl RowWriter {
     pub(crate) fn new(with: RowWriterParts) -> Arc<RowWriter> {
-        let rechecks = Rechecks::default();
+        let rechecks = Rechecks::new(first_look(with.flush_after));
         if with.store.shared.is_some() {
             let now = with.clock.instant();
             for saved in with.recheck_file.read() {
@@ -136,7 +141,8 @@ impl RowWriter {
             }
         }
         let (counters, doubtful, unread) = (FlushCounters::default(), Mutex::default(), Unread::default());
-        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks, unsure: UnsureRows::default() })
+        let (unsure, corrected) = (UnsureRows::default(), Mutex::default());
+        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks, unsure, corrected })
     }
 
     pub(crate) fn counters(&self) -> &FlushCounters {
@@ -294,8 +300,10 @@ impl RowWriter {
         };
         busy.into_iter().for_each(|recheck| self.rechecks.again(recheck, now));
         let policies = memtable.policies();
-        let unsure = &self.unsure;
-        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads: false, unsure };
+        let (unsure, corrected) = (&self.unsure, Mutex::default());
+        let noted = &corrected;
+        let once =
+            Attempt { store, registry, policies: &policies, time, waits_for_reads: false, unsure, corrected: noted };
         let wrong = match NoPanic::new(once.recheck(&rechecks)).await {
             Ok(wrong) => wrong,
             Err(error) => {
@@ -303,11 +311,38 @@ impl RowWriter {
                 rechecks.iter().map(|recheck| recheck.metric).collect()
             }
         };
-        let mut memtable = memtable.lock();
-        for recheck in rechecks.into_iter().filter(|recheck| wrong.contains(&recheck.metric)) {
-            // Its rows are others than those that memory continues.
-            memtable.forget_partials(recheck.metric);
-            self.rechecks.again(recheck, now);
+        let (mut memtable, corrected) = (memtable.lock(), corrected.into_inner());
+        for recheck in rechecks {
+            let is_wrong = wrong.contains(&recheck.metric);
+            if is_wrong {
+                // Its rows are others than those that memory continues.
+                memtable.forget_partials(recheck.metric);
+            }
+            match recheck.corrected_for(now) {
+                Some(ago) => self.watch_on(recheck, (now, ago), is_wrong),
+                None => {
+                    if corrected.contains(&recheck.metric) {
+                        let Recheck { metric, policy, spans, .. } = recheck.clone();
+                        self.rechecks.add_corrected(metric, policy, spans, now);
+                    }
+                    if is_wrong {
+                        self.rechecks.again(recheck, now);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Goes on with looks at rows of others that were corrected so long ago, for as long as these may be written over.
+    fn watch_on(&self, recheck: Recheck, (now, ago): (Instant, Duration), is_wrong: bool) {
+        let (policies, today) = (self.with.memtable.policies(), self.with.time.reached());
+        let Some(policy) = policies.all.get(usize::from(recheck.policy)) else { return };
+        let stages = policy.retention.stages();
+        match next_look(stages, &recheck.spans, (today, ago), self.with.flush_after) {
+            Some(next) => self.rechecks.watch_on(recheck, now, next),
+            // Until it is right.
+            None if is_wrong => self.rechecks.again(recheck, now),
+            None => {}
         }
     }
 
@@ -317,6 +352,9 @@ impl RowWriter {
         let Some(shared) = &self.with.store.shared else { return };
         let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
+            if self.corrected.lock().remove(&job.job.metric) {
+                self.rechecks.add_corrected(job.job.metric, job.job.policy, job.spans(), now);
+            }
             let spans = match job.extends() {
                 true if !has_others => continue,
                 true if took_long => job.spans(),
@@ -503,7 +541,8 @@ impl RowWriter {
         let policies = self.with.memtable.policies();
         let may_hold = self.with.back_pressure.may_hold_late();
         let waits_for_reads = self.unread.may_wait(self.with.clock.instant(), may_hold);
-        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads, unsure: &self.unsure };
+        let (unsure, corrected) = (&self.unsure, &self.corrected);
+        let once = Attempt { store, registry, policies: &policies, time, waits_for_reads, unsure, corrected };
         let mut attempt = pin!(NoPanic::new(once.write(jobs)));
         match tokio::time::timeout(SLOW, &mut attempt).await {
             Ok(answer) => answer,

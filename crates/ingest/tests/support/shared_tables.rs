@@ -9,8 +9,8 @@ use std::{
 
 use metric::{Aggregation, MetricId, Partial, Slot, Table, Timestamp};
 use store::{
-    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, OtherWriters, PointStore, Run,
-    SharedPoints, StoreError, Usage,
+    Cells, DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, OtherWriters, OwnRows, PointStore,
+    Run, SharedPoints, StoreError, Usage,
 };
 
 pub const WRITERS: usize = 2;
@@ -73,7 +73,9 @@ impl Writer {
         }
     }
 
-    fn subtract(&self, totals: &mut [Run]) {
+    /// Returns the metrics of which rows of others were corrected.
+    fn subtract(&self, totals: &mut [Run]) -> Vec<MetricId> {
+        let mut corrected = Vec::new();
         let mut tables = self.tables.lock().unwrap();
         for run in totals {
             let keys: Vec<_> = slots(run).filter(|(i, _)| !run.values[*i].is_nan()).collect();
@@ -87,6 +89,7 @@ impl Writer {
                 let whole = run.values[i];
                 if theirs.count > run.counts[i] {
                     others().for_each(|other| rows[other] = None);
+                    corrected.push(run.metric);
                 } else if adds(method) {
                     let theirs = if theirs.value.is_nan() { 0.0 } else { theirs.value };
                     (run.values[i], run.counts[i]) = (whole - theirs, left);
@@ -96,12 +99,14 @@ impl Writer {
                             && method.merge(Partial::point(whole), Partial::point(row.value)).value != whole
                         {
                             row.value = whole;
+                            corrected.push(run.metric);
                         }
                     }
                     (run.values[i], run.counts[i]) = (if left > 0 { whole } else { f64::NAN }, left);
                 }
             }
         }
+        corrected
     }
 }
 
@@ -209,11 +214,11 @@ impl SharedPoints for Writer {
         OtherWriters { are_there: true, have_same_points: false }
     }
 
-    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, Vec<Run>> {
+    fn writer_partials(&self, mut totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         Box::pin(async move {
             happen(&self.before_rows).await;
-            self.subtract(&mut totals);
-            Ok(totals)
+            let corrected = self.subtract(&mut totals);
+            Ok(OwnRows { runs: totals, corrected })
         })
     }
 }
