@@ -56,10 +56,10 @@ mod tests {
 
     use super::*;
 
-    /// Seconds of all looks after a correction of one point at the second 10, where each takes no time.
+    /// Seconds of all looks after a correction of points of the seconds 10 to 19 at the second 0, where each takes no time.
     fn looks(retention: &str, flush_after: u64) -> Vec<u64> {
         let retention: Retention = retention.parse().unwrap();
-        let (flush_after, spans) = (Duration::from_secs(flush_after), [10..20]);
+        let (flush_after, spans) = (Duration::from_secs(flush_after), [10..15, 15..20]);
         let mut looks = vec![first_look(flush_after).as_secs()];
         while let Some(next) = {
             let at = *looks.last().unwrap();

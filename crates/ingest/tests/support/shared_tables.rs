@@ -73,7 +73,7 @@ impl Writer {
         }
     }
 
-    /// Returns the metrics of which rows of others were corrected.
+    /// Returns the metrics whose rows of others were corrected.
     fn subtract(&self, totals: &mut [Run]) -> Vec<MetricId> {
         let mut corrected = Vec::new();
         let mut tables = self.tables.lock().unwrap();
