@@ -408,10 +408,15 @@ impl Nodes {
         (0..self.machines.len()).filter(is_unknown).map(|other| self.network.number(other)).collect()
     }
 
+    /// Whether no look is needed for rows to be right.
+    fn are_rows_settled(&self) -> bool {
+        !self.is_unsettled && !self.truth.has_overwritten
+    }
+
     /// What may be asked of a node now.
     fn asked(&self, place: usize) -> Asked {
         let is_up = self.network.tables_way(place) == TablesWay::UP;
-        Asked { unknown: self.unknown(place), is_up, are_rows_settled: !self.is_unsettled, is_last_settled: false }
+        Asked { unknown: self.unknown(place), is_up, are_rows_settled: self.are_rows_settled(), is_last_settled: false }
     }
 
     fn check(&mut self, place: usize) -> Result<(), String> {
@@ -449,7 +454,7 @@ impl Nodes {
     fn all_answer(&mut self, when: &str, is_last_settled: bool) -> Result<(), String> {
         for place in 0..self.machines.len() {
             let alive = self.alive(place)?;
-            let (unknown, are_rows_settled) = (BTreeSet::new(), is_last_settled || !self.is_unsettled);
+            let (unknown, are_rows_settled) = (BTreeSet::new(), is_last_settled || self.are_rows_settled());
             let asked = Asked { unknown, is_up: true, are_rows_settled, is_last_settled };
             let answered = ask(&alive.life, &self.truth, &asked);
             let (compared, missing) = answered.map_err(|error| format!("{when}, node {place}: {error}"))?;

@@ -22,6 +22,8 @@ pub(crate) struct Truth {
     pub(crate) points: BTreeMap<(Aggregation, Timestamp), Point>,
     /// Whether the calendars of nodes differ: which of two points of a slot is newer is then not known.
     pub(crate) has_skew: bool,
+    /// Whether a stored point was overwritten: its node corrected rows of others, which these may have written over.
+    pub(crate) has_overwritten: bool,
 }
 
 /// A series as it is answered.
@@ -43,7 +45,8 @@ impl Truth {
     }
 
     pub(crate) fn send(&mut self, owner: u16, method: Aggregation, time: Timestamp, value: f64) {
-        self.points.insert((method, time), Point { value, owner, is_held: true });
+        let before = self.points.insert((method, time), Point { value, owner, is_held: true });
+        self.has_overwritten |= before.is_some_and(|point| !point.is_held);
     }
 
     /// Everything that this node accepted is in the tables.
