@@ -205,7 +205,7 @@ impl OlderPolicies {
     /// How far slots that older policies have may reach into one of this step, or out of it: none do if their steps divide it.
     fn reach(&self, step: u32) -> i64 {
         let steps = self.older.iter().flat_map(|older| older.policy.retention.stages());
-        let undivided = steps.map(|of| of.resolution()).filter(|of| *of < step && step % of != 0);
+        let undivided = steps.map(|of| of.resolution()).filter(|of| *of < step && !step.is_multiple_of(*of));
         // And what reaches into these.
         2 * undivided.max().map_or(0, i64::from)
     }
@@ -214,7 +214,8 @@ impl OlderPolicies {
     /// policy do, or too many.
     pub(crate) fn block(&self, step: u32) -> Option<u32> {
         let steps = self.older.iter().flat_map(|older| older.policy.retention.stages().iter().skip(1));
-        let undivided = steps.map(|of| of.resolution()).filter(|of| step % of != 0 && of % step != 0);
+        let undivided =
+            steps.map(|of| of.resolution()).filter(|of| !step.is_multiple_of(*of) && !of.is_multiple_of(step));
         let seconds = undivided.fold(u64::from(step), |all, of| least_common_multiple(all, u64::from(of)));
         let slots = seconds / u64::from(step);
         (1 < slots && slots <= MOST_OF_BLOCK).then_some(slots as u32)
