@@ -498,7 +498,7 @@ mod tests {
         assert_eq!(after_power_cuts(&machine, "store/a"), BTreeSet::from(["ab".to_owned()]));
         assert_eq!(machine.read(&path(NOTE)).unwrap(), [b'\n'; ROOM]);
         assert_eq!(machine.files(Path::new("/data")).len(), 2, "no draft stays");
-        assert_eq!(start(&machine.kill()).1, [PathBuf::new(); 0], "it is noted no more");
+        assert_eq!(start(&machine.kill()).1, Vec::<PathBuf>::new(), "it is noted no more");
     }
 
     #[test]

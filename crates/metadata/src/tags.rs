@@ -25,7 +25,7 @@ use crate::{
 /// Names that are copied in one hold of their lock.
 const BATCH: usize = 256;
 
-/// Bytes of them from which on no more are copied before they are looked at.
+/// Bytes of them from which on a batch is full.
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Records that are read together: the processor fetches several at a time.
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_names_while_their_values_are_compared() {
+    fn nothing_waits_for_names_while_their_values_are_compared() {
         let names: Vec<String> = (0..400).map(|i| format!("m;few=f{};one=o{i}", i / 20)).collect();
         let registry = Arc::new(registry(&names.iter().map(String::as_str).collect::<Vec<_>>()));
         let compared = Arc::new(AtomicU32::new(0));

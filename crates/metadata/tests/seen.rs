@@ -162,7 +162,7 @@ fn metrics_without_points_for_longer_than_their_rule_says_are_hidden() {
     check(&now, "dead dead.b dead.b.c live live.a live.new");
     check(&FindLimits::default(), all);
     // Of a question with times, these count.
-    check(&FindLimits { stale: now.stale, ..limits(None, NOW - 150 * DAY) }, "dead dead.a live live.a");
+    check(&FindLimits { stale: now.stale.clone(), ..limits(None, NOW - 150 * DAY) }, "dead dead.a live live.a");
     let then = SeenSpan { from: Some(NOW - 210 * DAY), until: Some(NOW - 190 * DAY) };
     check(&fresh(NOW, then), "dead dead.a dead.b dead.b.c live live.a live.new");
     unstored.points.lock().unwrap().push((MetricId(4), NOW));

@@ -17,7 +17,7 @@ const MAX_BYTES: usize = 4 << 10;
 const MAX_COMPILED_BYTES: usize = 2 << 20;
 /// How many times of that all parts of a pattern may take.
 const ALL_PARTS: usize = 4;
-/// Look-arounds and references of a pattern whose size cannot be told, at most.
+/// Look-arounds and references of a pattern of unknown size, at most.
 const MOST_UNKNOWN: usize = 8;
 /// Bytes of the longest name after replacing. Replacements that double a name, inside of each other, end here.
 const MAX_REPLACED_BYTES: usize = 64 << 10;
@@ -226,7 +226,7 @@ fn check_parts(translated: &str, bytes: usize) -> Result<(), String> {
         }
         // It has something else that the crate `regex` does not know: each part may take what the crate allows.
         Err(_) if MOST_UNKNOWN < breaks => {
-            Err(format!("it has more than {MOST_UNKNOWN} look-arounds and references, and its size cannot be told"))
+            Err(format!("it has more than {MOST_UNKNOWN} look-arounds and references, and its size is not known"))
         }
         _ => Ok(()),
     }

@@ -279,7 +279,7 @@ async fn nothing_stands_in_for_a_damaged_run_of_one_writer_of_a_coarse_slot() {
         assert!(cells.values.iter().all(|value| value.is_nan()));
         assert_eq!(damaged_places(&cells), [0]);
     }
-    // Nobody knows what is left of a total: the slot stays as it is stored.
+    // No writer knows what is left of a total: the slot stays as it is stored.
     let total = || vec![partials(sum, h, &[(2.0, 2), (6503.0, 13), (503.0, 7)])];
     let own = two.writer_partials(total()).await.unwrap().runs.remove(0);
     assert_eq!((own.counts, own.values[0]), (vec![1, 0, 0], 1.0));
