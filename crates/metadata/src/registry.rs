@@ -158,7 +158,7 @@ impl Registry {
     }
 
     /// Metrics have other policies than before, in whose slots their points are drawn from now on: their first and last times
-    /// are noted as those of these slots. Holds a lock for [`WIDENED_TOGETHER`] metrics at a time.
+    /// are noted as those of these slots. Holds a lock for some thousand metrics at a time.
     pub fn widen_seen(&self, metrics: &[MetricId], now: Timestamp) {
         for together in metrics.chunks(WIDENED_TOGETHER) {
             let steps: Vec<(MetricId, u32)> = {

@@ -152,10 +152,12 @@ mod tests {
         use PrefixRule::{Allow, Prepend, Require};
         check_prefix(Require, "blue.a", Some("blue.a"));
         check_prefix(Require, "blue.cpu;host=a", Some("blue.cpu;host=a"));
-        for outside in ["a", "red.a", "blue", "blue.", "blue..", "blu", "Blue.a", "~blue.a", "blue.;a=b", "bluer.a"] {
+        for outside in ["a", "red.a", "blue", "blue.", "blue..", "blu", "Blue.a", "blue.;a=b", "bluer.a"] {
             check_prefix(Require, outside, None);
         }
+        // Both are stored as blue.a.
         check_prefix(Require, "..blue.a", Some("..blue.a"));
+        check_prefix(Require, "~blue.a", Some("~blue.a"));
         check_prefix(Prepend, "a", Some("blue.a"));
         check_prefix(Prepend, "blue.a", Some("blue.blue.a"));
         check_prefix(Prepend, "cpu;host=a", Some("blue.cpu;host=a"));
