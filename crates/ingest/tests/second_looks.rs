@@ -178,7 +178,7 @@ fn slots_that_are_damaged_stay_so_and_the_others_become_right_within_seconds() {
     let two = Two::begin();
     two.store_at_once();
     let minute = Table { stage: Stage::new(60, 2880).unwrap(), aggregated: true, rollup: None };
-    let key = ("m".to_owned(), minute, (BEGIN / 60) as u32);
+    let key = (SUM.to_owned(), minute, (BEGIN / 60) as u32);
     let tables = two.writers[0].tables.clone();
     tables.lock().unwrap().damaged.insert(key.clone());
     let stored = tables.lock().unwrap().rows[&key];
