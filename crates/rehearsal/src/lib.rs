@@ -68,7 +68,7 @@ pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
 pub use seeds::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, SEVERAL_NODES, WITHIN_A_SECOND, WRITERS,
+    LONG_SLOTS, MORE_KINDS, SEVERAL_LAYOUTS, SEVERAL_NODES, WITHIN_A_SECOND, WRITERS,
 };
 pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;

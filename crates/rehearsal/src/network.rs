@@ -17,7 +17,7 @@ use cluster::{AnswerBytes, AskError, HeadTransport, Heads, NodesTable};
 use futures::future::{BoxFuture, FutureExt};
 use host::{Clock, Random as _, SeededRandom};
 use store::{PointStore, SharedPoints, StoreError};
-use store_cassandra::{Fate, InMemoryTables, InMemoryWriter, Link, NODE_KEPT, NodeId, NodeRow};
+use store_cassandra::{Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow};
 
 use crate::{Life, tables::OpenTables};
 
@@ -74,6 +74,8 @@ struct Place {
     writer: Option<Arc<InMemoryWriter>>,
     /// Its id in all tables.
     number: u16,
+    /// Which tables its next process writes.
+    layout: Layout,
     way: TablesWay,
     /// Its ways to the others.
     to: Vec<PeerWay>,
@@ -124,16 +126,17 @@ pub(crate) fn address(number: u16) -> String {
 }
 
 impl Network {
-    pub(crate) fn new(count: usize, seed: u64, now: Duration) -> Arc<Network> {
-        let place = |place: usize| Place {
+    pub(crate) fn new(layouts: &[Layout], seed: u64, now: Duration) -> Arc<Network> {
+        let place = |(place, layout): (usize, &Layout)| Place {
             alive: None,
             writer: None,
             number: place as u16 + 1,
+            layout: *layout,
             way: TablesWay::UP,
-            to: vec![PeerWay::Up; count],
+            to: vec![PeerWay::Up; layouts.len()],
             written: 0,
         };
-        let places = (0..count).map(place).collect();
+        let places = layouts.iter().enumerate().map(place).collect();
         let state = State { places, nodes: BTreeMap::new(), now, random: SeededRandom::new(seed), act: None };
         Arc::new(Network { tables: InMemoryTables::default(), state: Mutex::new(state) })
     }
@@ -158,6 +161,11 @@ impl Network {
         let count = state.places.len() as u16;
         state.places[place].number += count;
         state.places[place].written = 0;
+    }
+
+    /// The next process of a place writes the tables of this layout.
+    pub(crate) fn set_layout(&self, place: usize, layout: Layout) {
+        self.state().places[place].layout = layout;
     }
 
     pub(crate) fn set_tables(&self, place: usize, way: TablesWay) {
@@ -285,8 +293,11 @@ impl Link for NodeEnd {
 
 impl OpenTables for NodeEnd {
     fn open(self: Arc<Self>, clock: Arc<dyn Clock>) -> (Arc<dyn PointStore>, Arc<dyn SharedPoints>) {
-        let after = self.network.state().places[self.place].written;
-        let writer = Arc::new(self.network.tables.writer(self.number, clock, self.clone(), after));
+        let (layout, after) = {
+            let place = &self.network.state().places[self.place];
+            (place.layout, place.written)
+        };
+        let writer = Arc::new(self.network.tables.writer((self.number, layout), clock, self.clone(), after));
         self.network.state().places[self.place].writer = Some(writer.clone());
         (writer.clone(), writer)
     }

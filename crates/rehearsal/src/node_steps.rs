@@ -2,9 +2,12 @@
 
 use host::{Random as _, SeededRandom};
 use metric::Aggregation;
-use store_cassandra::Fate;
+use store_cassandra::{Fate, Layout};
 
-use crate::network::{PeerWay, TablesWay};
+use crate::{
+    network::{PeerWay, TablesWay},
+    seeds::SEVERAL_LAYOUTS,
+};
 
 /// Seconds of the points of all steps.
 pub(crate) const SPAN: i64 = 2900;
@@ -53,6 +56,8 @@ pub enum NodeStep {
     FlushWhile(usize, u64, usize, Meanwhile),
     /// A process ends. It starts again when a step needs it.
     End(usize, Ending),
+    /// The same, and it starts again with this layout of the tables that it writes.
+    Move(usize, Ending, Layout),
     /// The calendar of a node that is down is set, so many seconds from the right time.
     Skew(usize, i64),
     /// The way of a node to the tables.
@@ -70,19 +75,22 @@ pub enum NodeStep {
 pub struct NodesScenario {
     /// Random numbers of the nodes.
     pub seed: u64,
-    /// How many nodes.
-    pub count: usize,
+    /// The layout of the tables that each node writes first. There are as many nodes.
+    pub layouts: Vec<Layout>,
     /// What happens.
     pub steps: Vec<NodeStep>,
 }
 
 impl NodesScenario {
-    /// The scenario of a seed: three to seven nodes. A seed has some of the kinds of faults.
+    /// The scenario of a seed: three to seven nodes. A seed has some of the kinds of faults. From [`SEVERAL_LAYOUTS`] on all nodes
+    /// write packed tables, or some of them do, or nodes move from one layout to the other and back.
     pub fn of(seed: u64, steps: usize) -> NodesScenario {
         let random = SeededRandom::new(seed);
         let count = 3 + random.index(5);
         let has = [(); 5].map(|()| random.below(2) == 0);
         let [has_cuts, has_away, has_deaths, has_skew, has_late] = has;
+        let (layouts, moving) = layouts(seed, count);
+        let mut next_layouts = layouts.clone();
         let mut front = 0;
         let points = |front: &mut i64, is_late: bool| -> Vec<SentPoint> {
             let mut points = Vec::new();
@@ -114,15 +122,7 @@ impl NodesScenario {
                     };
                     NodeStep::FlushWhile(place, random.below(24), other, meanwhile)
                 }
-                15 | 16 if has_deaths => {
-                    let ending = match random.below(5) {
-                        0 => Ending::Stop,
-                        1 | 2 => Ending::Kill,
-                        3 => Ending::PowerCut(random.bits()),
-                        _ => Ending::Replace,
-                    };
-                    NodeStep::End(place, ending)
-                }
+                15 | 16 if has_deaths => NodeStep::End(place, ending(&random)),
                 17 if has_skew => NodeStep::Skew(place, random.below(600) as i64 - 300),
                 18 if has_away => NodeStep::Tables(place, tables_way(&random)),
                 19 | 20 if has_cuts => {
@@ -130,10 +130,54 @@ impl NodesScenario {
                     NodeStep::Peer(place, other, [Up, Refused, Silent, AnswerLost, Slow][random.index(5)])
                 }
                 21 | 22 => NodeStep::Pass(1 + random.below(20)),
+                23..26 if moving > 0 => {
+                    let place = place % moving;
+                    next_layouts[place] = other_layout(next_layouts[place]);
+                    NodeStep::Move(place, ending(&random), next_layouts[place])
+                }
                 _ => NodeStep::Check(place),
             }
         };
-        NodesScenario { seed, count, steps: (0..steps).map(step).collect() }
+        let steps = (0..steps).map(step).collect();
+        NodesScenario { seed, layouts, steps }
+    }
+}
+
+/// The layouts of the nodes of a seed, and how many of the nodes move between them: those that come first.
+fn layouts(seed: u64, count: usize) -> (Vec<Layout>, usize) {
+    if seed < SEVERAL_LAYOUTS {
+        return (vec![Layout::Rows; count], 0);
+    }
+    // The other random numbers of a seed are those of a seed without layouts.
+    let random = SeededRandom::new(!seed);
+    let kind = random.below(4);
+    let layout = |_| match kind {
+        0 => Layout::Packed,
+        1 | 2 => [Layout::Rows, Layout::Packed][random.index(2)],
+        _ => Layout::Rows,
+    };
+    let moving = match kind {
+        0 | 1 => 0,
+        2 => count,
+        // Each of them moves over and back.
+        _ => 2,
+    };
+    ((0..count).map(layout).collect(), moving)
+}
+
+fn other_layout(layout: Layout) -> Layout {
+    match layout {
+        Layout::Rows => Layout::Packed,
+        Layout::Packed => Layout::Rows,
+    }
+}
+
+fn ending(random: &SeededRandom) -> Ending {
+    match random.below(5) {
+        0 => Ending::Stop,
+        1 | 2 => Ending::Kill,
+        3 => Ending::PowerCut(random.bits()),
+        _ => Ending::Replace,
     }
 }
 

@@ -9,6 +9,7 @@ use std::{
 
 use cluster::Peers;
 use host::{SeededRandom, SimulatedDisk};
+use store_cassandra::Layout;
 
 use crate::{
     Machine, StoreKind, Work,
@@ -48,7 +49,7 @@ impl NodesScenario {
     /// # Errors
     /// What is wrong, in one sentence.
     pub fn perform(&self) -> Result<Work, String> {
-        let mut nodes = Nodes::new(self.count, self.seed);
+        let mut nodes = Nodes::new(&self.layouts, self.seed);
         nodes.truth.has_skew = self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..)));
         for (number, step) in self.steps.iter().enumerate() {
             nodes.step(step).map_err(|error| format!("step {number}: {error}"))?;
@@ -136,7 +137,8 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(count: usize, seed: u64) -> Nodes {
+    fn new(layouts: &[Layout], seed: u64) -> Nodes {
+        let count = layouts.len();
         let machine = |place: usize| {
             let mut machine = Machine::new(StoreKind::Embedded, seed.wrapping_mul(8) + place as u64);
             machine.rules = LONG;
@@ -144,7 +146,7 @@ impl Nodes {
         };
         let now = Duration::from_secs(BEGINNING);
         Nodes {
-            network: Network::new(count, seed, now),
+            network: Network::new(layouts, seed, now),
             machines: (0..count).map(machine).collect(),
             skews: vec![0; count],
             truth: Truth::default(),
@@ -166,6 +168,11 @@ impl Nodes {
                 self.flush_while(*place, *statements, *other, meanwhile)
             }
             NodeStep::End(place, ending) => self.end(*place, *ending),
+            NodeStep::Move(place, ending, layout) => {
+                self.end(*place, *ending)?;
+                self.network.set_layout(*place, *layout);
+                Ok(())
+            }
             NodeStep::Skew(place, seconds) => {
                 if self.network.alive(*place).is_none() {
                     self.skews[*place] = *seconds;

@@ -45,6 +45,9 @@ pub const FIRST_STEPS_WITH_LISTS: u64 = 320_000;
 /// Seeds from here on are of several nodes that ask each other for points in memory; see [`crate::perform_nodes`].
 pub const SEVERAL_NODES: u64 = 400_000;
 
+/// Seeds from here on are of several nodes that write packed tables, all or some of them, or move between the layouts.
+pub const SEVERAL_LAYOUTS: u64 = 410_000;
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);

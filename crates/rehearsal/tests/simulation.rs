@@ -14,7 +14,8 @@ use std::{
 
 use rehearsal::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_nodes, perform_writers,
+    LONG_SLOTS, MORE_KINDS, SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_nodes,
+    perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -173,6 +174,12 @@ fn each_method_of_lists_over_several_first_steps_is_served_as_the_model_says() {
 
 #[test]
 fn any_node_answers_with_the_points_of_all_nodes_or_names_those_that_it_lacks() {
-    let seeds = SEVERAL_NODES..2 * SEVERAL_NODES;
+    let seeds = SEVERAL_NODES..SEVERAL_LAYOUTS;
     Suite { name: "several nodes", seeds, steps: 60, short: 20, full: 2000, perform: perform_nodes }.run();
+}
+
+#[test]
+fn any_node_reads_the_points_of_nodes_that_write_either_layout_or_move_between_them() {
+    let seeds = SEVERAL_LAYOUTS..2 * SEVERAL_LAYOUTS;
+    Suite { name: "several layouts", seeds, steps: 60, short: 12, full: 2000, perform: perform_nodes }.run();
 }

@@ -1,24 +1,24 @@
-//! The tables in memory, for rehearsals of several nodes: rows as the driver writes them, the newest write of a row wins, and the rows
-//! of all writers are merged as the driver merges them. Only BigGraphite's tables. No row expires.
+//! A driver of tables in memory, for rehearsals of several nodes: rows and runs are cut, read and merged by the code that writes
+//! and reads Cassandra. A link decides what becomes of each statement.
 
-use std::{
-    collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures::future::BoxFuture;
+use codec::Codec;
+use futures::future::{BoxFuture, try_join};
 use host::Clock;
-use metric::{Table, Timestamp};
+use metric::{Slot, Table, Timestamp};
 use store::{Cells, DriverFuture, Fetch, OtherWriters, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
-use uuid::Uuid;
 
 use crate::{
-    merge::Row,
-    read::{allocate, index, partial},
+    Layout,
+    fill::{each_slot, fill},
+    in_memory_tables::{Found, MemoryTables},
+    pack::PackedRows,
     rows::{self, Part, shard},
     timestamps::Timestamps,
-    write::{Batches, RowBatch},
-    writer_partials::{Correction, fetch_of, has_others, subtract},
+    undecodable::Undecodable,
+    write::Batches,
+    writer_partials::{Correction, fetch_of, has_others, subtract_stored},
 };
 
 /// What becomes of a statement.
@@ -41,94 +41,37 @@ pub trait Link: Send + Sync + 'static {
     fn statement(&self, is_write: bool) -> BoxFuture<'_, Fate>;
 }
 
-/// A cell and when it was written, microseconds.
-type Written<T> = (i64, T);
-
-/// Value and count by offset and shard; `None` where a row was deleted.
-type Partials = BTreeMap<(i16, i16), Written<Option<(f64, i64)>>>;
-
-#[derive(Debug, Default)]
-struct State {
-    points: BTreeMap<(Uuid, Table, i64), BTreeMap<i16, Written<f64>>>,
-    partials: BTreeMap<(Uuid, Table, i64), Partials>,
-}
-
 /// The tables. A clone shares them.
 #[derive(Debug, Clone, Default)]
-pub struct InMemoryTables(Arc<Mutex<State>>);
-
-/// Replaces what was written earlier, or at the same moment and is less, as Cassandra does.
-fn put<K: Ord, T: PartialOrd>(cells: &mut BTreeMap<K, Written<T>>, key: K, new: Written<T>) {
-    match cells.get(&key) {
-        Some(old) if (new.0, &new.1) < (old.0, &old.1) => {}
-        _ => drop(cells.insert(key, new)),
-    }
-}
-
-impl State {
-    fn write(&mut self, batch: &RowBatch) {
-        for row in &batch.rows {
-            let place = (row.metric, batch.table, row.time_start_ms);
-            match row.partial {
-                None => put(self.points.entry(place).or_default(), row.offset, (batch.timestamp, row.value)),
-                Some((shard, count)) => {
-                    let cell = (batch.timestamp, Some((row.value, i64::from(count))));
-                    put(self.partials.entry(place).or_default(), (row.offset, shard), cell);
-                }
-            }
-        }
-    }
-
-    fn points(&self, fetch: &Fetch, part: Part, cells: &mut Cells) {
-        let place = (rows::metric_id(&fetch.name), fetch.table, part.time_start_ms);
-        let Some(points) = self.points.get(&place) else { return };
-        for (&offset, &(_, value)) in points.range(part.from..part.until) {
-            if let Some(at) = index(fetch, part, offset) {
-                allocate(fetch, cells);
-                cells.values[at] = value;
-            }
-        }
-    }
-
-    /// Passes on the rows of each slot, in the order of their shards.
-    fn partials(&self, fetch: &Fetch, part: Part, mut each: impl FnMut(i16, &[Row])) {
-        let place = (rows::metric_id(&fetch.name), fetch.table, part.time_start_ms);
-        let Some(partials) = self.partials.get(&place) else { return };
-        let mut slot: (i16, Vec<Row>) = (0, Vec::new());
-        for (&(offset, shard), &(_, content)) in partials.range((part.from, i16::MIN)..(part.until, i16::MIN)) {
-            let Some((value, count)) = content else { continue };
-            if slot.0 != offset && !slot.1.is_empty() {
-                each(slot.0, &slot.1);
-                slot.1.clear();
-            }
-            slot.0 = offset;
-            slot.1.push(Row { shard, value, count });
-        }
-        if !slot.1.is_empty() {
-            each(slot.0, &slot.1);
-        }
-    }
-}
+pub struct InMemoryTables(Arc<Mutex<MemoryTables>>);
 
 impl InMemoryTables {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, MemoryTables> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The tables as the writer with this id reaches them, whose write times come after `after`.
-    pub fn writer(&self, writer: u16, clock: Arc<dyn Clock>, link: Arc<dyn Link>, after: i64) -> InMemoryWriter {
+    pub fn writer(
+        &self,
+        (writer, layout): (u16, Layout),
+        clock: Arc<dyn Clock>,
+        link: Arc<dyn Link>,
+        after: i64,
+    ) -> InMemoryWriter {
         let timestamps = Timestamps::new(clock.clone());
         timestamps.continue_after(after);
-        InMemoryWriter { tables: self.clone(), shard: shard(0, writer), clock, timestamps, link }
+        InMemoryWriter { tables: self.clone(), shard: shard(0, writer), layout, clock, timestamps, link }
     }
 
-    /// The rows of a slot: shard, value, count. For messages.
-    pub fn rows(&self, name: &str, table: Table, slot: metric::Slot) -> String {
-        let (time_start_ms, offset) = rows::place(table.stage, slot);
-        let state = self.state();
-        let partials = state.partials.get(&(rows::metric_id(name), table, time_start_ms));
-        let of_slot = partials.into_iter().flat_map(|partials| partials.range((offset, i16::MIN)..=(offset, i16::MAX)));
-        of_slot.map(|((_, shard), (time, row))| format!("{shard}@{time}: {row:?} ")).collect()
+    /// What is stored of a slot: rows, and runs that may have it. For messages.
+    pub fn stored(&self, name: &str, table: Table, slot: Slot) -> String {
+        let mut found = Found::new(rows::metric_id(name));
+        let tables = self.lock();
+        for part in rows::parts(table.stage, slot, slot + 1) {
+            tables.read_rows(table, part, &mut found);
+            tables.read_runs(table, part, &mut found);
+        }
+        format!("{found:?}")
     }
 }
 
@@ -136,6 +79,8 @@ impl InMemoryTables {
 pub struct InMemoryWriter {
     tables: InMemoryTables,
     shard: i16,
+    /// Which tables are written; both are read.
+    layout: Layout,
     clock: Arc<dyn Clock>,
     timestamps: Timestamps,
     link: Arc<dyn Link>,
@@ -151,27 +96,101 @@ impl InMemoryWriter {
         self.timestamps.last()
     }
 
-    async fn written(&self, change: impl FnOnce(&mut State)) -> Result<(), StoreError> {
+    /// A statement that changes the tables.
+    async fn change(&self, change: impl FnOnce(&mut MemoryTables)) -> Result<(), StoreError> {
         let fate = self.link.statement(true).await;
         if fate != Fate::Refused {
-            change(&mut self.tables.state());
+            change(&mut self.tables.lock());
         }
         if fate == Fate::Done { Ok(()) } else { Err(failed("writing to")) }
     }
 
-    async fn readable(&self) -> Result<(), StoreError> {
+    /// A statement that reads.
+    async fn select<T>(&self, select: impl FnOnce(&MemoryTables) -> T) -> Result<T, StoreError> {
         match self.link.statement(false).await {
-            Fate::Done => Ok(()),
+            Fate::Done => Ok(select(&self.tables.lock())),
             Fate::Refused | Fate::Lost => Err(failed("reading from")),
         }
     }
 
-    async fn correct(&self, fetch: &Fetch, slot: metric::Slot, correction: Correction) -> Result<(), StoreError> {
-        let (time_start_ms, offset) = rows::place(fetch.table.stage, slot);
-        let place = (rows::metric_id(&fetch.name), fetch.table, time_start_ms);
-        let to = correction.to.map(|(value, count)| (value, count.min(i64::from(i16::MAX))));
-        let cell = (self.timestamps.take(1), to);
-        self.written(|state| put(state.partials.entry(place).or_default(), (offset, correction.shard), cell)).await
+    /// The rows of a batch are one statement.
+    async fn write_rows(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+        for batch in Batches::new(runs, self.shard, self.clock.now(), timestamp) {
+            let rows = batch.rows.iter();
+            self.change(|tables| rows.for_each(|row| tables.write_row(batch.table, row, batch.timestamp))).await?;
+        }
+        Ok(())
+    }
+
+    /// Each run is a statement of its own: of a batch with several partitions any part may be done.
+    async fn write_packed(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+        for run in runs {
+            self.create_packed(run.table).await?;
+        }
+        for packed in PackedRows::new(runs, self.shard, self.clock.now(), timestamp) {
+            self.change(|tables| tables.write_run(packed.table.stage, packed.row)).await?;
+        }
+        Ok(())
+    }
+
+    /// Creates the packed table of a stage where it is missing.
+    async fn create_packed(&self, table: Table) -> Result<(), StoreError> {
+        if self.tables.lock().has_packed(table.stage) {
+            return Ok(());
+        }
+        self.change(|tables| tables.create_packed(table.stage)).await
+    }
+
+    /// Reads the partitions of a fetch, rows and runs at once, and passes on what is stored of each.
+    async fn read(
+        &self,
+        fetch: &Fetch,
+        mut each: impl FnMut(Part, &Found) -> Result<(), Undecodable>,
+    ) -> Result<(), StoreError> {
+        let parts: Vec<Part> = rows::parts(fetch.table.stage, fetch.first_slot, fetch.end_slot).collect();
+        let has_packed = self.tables.lock().has_packed(fetch.table.stage);
+        let none = || parts.iter().map(|_| Found::new(rows::metric_id(&fetch.name))).collect::<Vec<_>>();
+        let rows = self.select(|tables| {
+            let mut found = none();
+            parts.iter().zip(&mut found).for_each(|(part, found)| tables.read_rows(fetch.table, *part, found));
+            found
+        });
+        let runs = async {
+            if !has_packed {
+                return Ok(none());
+            }
+            let read = |tables: &MemoryTables| {
+                let mut found = none();
+                parts.iter().zip(&mut found).for_each(|(part, found)| tables.read_runs(fetch.table, *part, found));
+                found
+            };
+            self.select(read).await
+        };
+        let (rows, runs) = try_join(rows, runs).await?;
+        for ((part, rows), runs) in parts.iter().zip(rows).zip(runs) {
+            each(*part, &rows.with_runs(runs)).map_err(|error| StoreError::Damaged {
+                what: format!("a row of {}", fetch.table),
+                how: error.to_string(),
+            })?;
+        }
+        Ok(())
+    }
+
+    async fn correct(&self, fetch: &Fetch, slot: Slot, correction: Correction) -> Result<(), StoreError> {
+        let table = fetch.table;
+        let Some(ttl) = rows::ttl(table.stage, slot, self.clock.now()) else { return Ok(()) };
+        let has_packed = self.tables.lock().has_packed(table.stage);
+        if correction.is_packed(self.layout, has_packed) {
+            let row = correction.packed(fetch, slot, ttl, self.timestamps.take(1));
+            self.create_packed(table).await?;
+            return self.change(|tables| tables.write_run(table.stage, row)).await;
+        }
+        let time = self.timestamps.take(1);
+        self.change(|tables| match correction.row(fetch, slot, ttl) {
+            Some(row) => tables.write_row(table, &row, time),
+            None => tables.delete_row(fetch, slot, correction.shard, time),
+        })
+        .await
     }
 }
 
@@ -179,28 +198,23 @@ impl PointStore for InMemoryWriter {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         let timestamp = self.timestamps.take(runs.len());
         Box::pin(async move {
-            let now = self.clock.now();
-            for batch in Batches::new(&runs, self.shard, now, timestamp) {
-                self.written(|state| state.write(&batch)).await?;
+            match self.layout {
+                Layout::Rows => self.write_rows(&runs, timestamp).await,
+                Layout::Packed => self.write_packed(&runs, timestamp).await,
             }
-            Ok(())
         })
     }
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
-            let mut cells = vec![Cells::default(); fetches.len()];
+            let (mut cells, mut codec) = (vec![Cells::default(); fetches.len()], Codec::new());
             for (fetch, cells) in fetches.iter().zip(&mut cells) {
-                self.readable().await?;
-                let state = self.tables.state();
-                for part in rows::parts(fetch.table.stage, fetch.first_slot, fetch.end_slot) {
-                    match fetch.table.aggregated {
-                        false => state.points(fetch, part, cells),
-                        true => {
-                            state.partials(fetch, part, |offset, rows| partial(fetch, part, offset, rows, cells));
-                        }
-                    }
-                }
+                self.read(fetch, |part, found| {
+                    let damage = fill(fetch, part, found, &mut codec, cells)?;
+                    debug_assert!(damage.is_empty(), "nothing damages a run in memory: {damage:?}");
+                    Ok(())
+                })
+                .await?;
             }
             Ok(cells)
         })
@@ -215,7 +229,7 @@ impl PointStore for InMemoryWriter {
     }
 
     fn usage(&self) -> Usage {
-        Usage::default()
+        Usage { tables: self.tables.lock().len(), ..Usage::default() }
     }
 }
 
@@ -224,17 +238,12 @@ impl SharedPoints for InMemoryWriter {
         Box::pin(async move {
             let mut corrections = Vec::new();
             for run in &mut totals {
-                let fetch = fetch_of(run);
-                self.readable().await?;
-                let state = self.tables.state();
-                for part in rows::parts(fetch.table.stage, fetch.first_slot, fetch.end_slot) {
-                    state.partials(&fetch, part, |offset, rows| {
-                        let Some(at) = index(&fetch, part, offset) else { return };
-                        for correction in subtract(run, at, rows, self.shard) {
-                            corrections.push((fetch.clone(), fetch.first_slot + at as u32, correction));
-                        }
-                    });
-                }
+                let fetch = &fetch_of(run);
+                self.read(fetch, |part, found| {
+                    let correct = |slot, correction| corrections.push((fetch.clone(), slot, correction));
+                    subtract_stored(run, (fetch, part), found, self.shard, correct)
+                })
+                .await?;
             }
             let mut corrected = Vec::new();
             for (fetch, slot, correction) in corrections {
@@ -255,11 +264,8 @@ impl SharedPoints for InMemoryWriter {
         Box::pin(async move {
             let mut have_others = vec![false; fetches.len()];
             for (fetch, have_others) in fetches.iter().zip(&mut have_others) {
-                self.readable().await?;
-                let state = self.tables.state();
-                for part in rows::parts(fetch.table.stage, fetch.first_slot, fetch.end_slot) {
-                    state.partials(fetch, part, |_, rows| *have_others |= has_others(rows, &[], self.shard));
-                }
+                let mut note = |_, rows: &[_], damaged: &[_]| *have_others |= has_others(rows, damaged, self.shard);
+                self.read(fetch, |part, found| each_slot(fetch.table, part, found, &mut note)).await?;
             }
             Ok(have_others)
         })

@@ -1,5 +1,5 @@
-//! Reads of points: only the requested partitions and offsets, all of a call concurrently,
-//! decoded from the frames into dense columns. A stage's rows and its packed runs are read together.
+//! Reads of points: only the requested partitions and offsets, all of a call concurrently, decoded from the frames. A stage's
+//! rows and its packed runs are read together; [`crate::fill`] puts them into dense columns.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -7,6 +7,7 @@ use codec::Codec;
 use futures::{StreamExt, future::try_join, stream};
 use metric::Table;
 use scylla::{
+    deserialize::{result::TypedRowIterator, row::DeserializeRow},
     response::{PagingState, query_result::QueryRowsResult},
     statement::prepared::PreparedStatement,
 };
@@ -14,16 +15,15 @@ use store::{Cells, Fetch, StoreError};
 use uuid::Uuid;
 
 use crate::{
-    damaged_runs::DamagedRun,
     failure::{Classify, Failure},
-    merge::{Row, merge},
+    fill::{Stored, fill},
     packed_tables::PackedStatements,
+    packed_wire::PackedCell,
     points::Points,
     rows::{self, Part},
     run_key,
     tables::Statements,
     undecodable::Undecodable,
-    unpack::{self, Hidden},
     wire::{PartialRow, PointRow},
 };
 
@@ -46,29 +46,52 @@ struct Wanted {
 pub(crate) struct Answer {
     metric: Uuid,
     /// Of BigGraphite's table. They have the times of their writes where the stage has a packed table too.
-    pub(crate) rows: Vec<QueryRowsResult>,
-    pub(crate) packed: Vec<QueryRowsResult>,
+    rows: Vec<QueryRowsResult>,
+    packed: Vec<QueryRowsResult>,
 }
 
-impl Answer {
+impl Stored for Answer {
+    fn metric(&self) -> Uuid {
+        self.metric
+    }
+
     fn has_rows(&self) -> bool {
         self.rows.iter().any(|page| page.rows_num() > 0)
     }
 
-    /// Passes on the rows of each slot of an aggregated partition, in the order of their shards, and the shards whose rows are
-    /// damaged.
-    pub(crate) fn partials(
-        &self,
-        table: Table,
-        part: Part,
-        mut each: impl FnMut(i16, &[Row], &[i16]),
-    ) -> Result<(), Undecodable> {
-        if self.packed.is_empty() {
-            return partials(&self.rows, |offset, rows| each(offset, rows, &[]));
-        }
-        let (runs, _) = unpack::open_runs((table, self.metric, part), &self.packed)?;
-        unpack::partials(&mut Codec::new(), &runs, part, &self.rows, each)
+    fn has_runs(&self) -> bool {
+        !self.packed.is_empty()
     }
+
+    fn points(&self) -> impl Iterator<Item = Result<PointRow, Undecodable>> {
+        rows_of(&self.rows)
+    }
+
+    fn partials(&self) -> impl Iterator<Item = Result<PartialRow, Undecodable>> {
+        rows_of(&self.rows)
+    }
+
+    fn runs(&self) -> impl Iterator<Item = Result<PackedCell<'_>, Undecodable>> {
+        rows_of(&self.packed)
+    }
+}
+
+/// The rows of an answer's pages, one page after the other.
+fn rows_of<'a, R: DeserializeRow<'a, 'a>>(
+    pages: &'a [QueryRowsResult],
+) -> impl Iterator<Item = Result<R, Undecodable>> {
+    let (mut pages, mut page) = (pages.iter(), None::<TypedRowIterator<'a, 'a, R>>);
+    std::iter::from_fn(move || {
+        loop {
+            if let Some(row) = page.as_mut().and_then(Iterator::next) {
+                return Some(row.map_err(Undecodable::from));
+            }
+            match pages.next()?.rows() {
+                Ok(rows) => page = Some(rows),
+                Err(error) => return Some(Err(error.into())),
+            }
+        }
+    })
 }
 
 impl Points {
@@ -77,16 +100,9 @@ impl Points {
         let mut cells = vec![Cells::default(); fetches.len()];
         let mut codec = Codec::new();
         self.read(fetches, |fetch, part, answer| {
-            let (wanted, cells) = (&fetches[fetch], &mut cells[fetch]);
-            if !answer.packed.is_empty() {
-                let damage = packed(wanted, part, answer, &mut codec, cells)?;
-                self.damaged.report(wanted, damage);
-                return Ok(());
-            }
-            match wanted.table.aggregated {
-                false => points(wanted, part, &answer.rows, cells),
-                true => partials(&answer.rows, |offset, rows| partial(wanted, part, offset, rows, cells)),
-            }
+            let damage = fill(&fetches[fetch], part, answer, &mut codec, &mut cells[fetch])?;
+            self.damaged.report(&fetches[fetch], damage);
+            Ok(())
         })
         .await?;
         Ok(cells)
@@ -202,129 +218,5 @@ impl Points {
                 ControlFlow::Continue(next) => state = next,
             }
         }
-    }
-}
-
-/// Puts the partial of a slot where it belongs.
-pub(crate) fn partial(wanted: &Fetch, part: Part, offset: i16, rows: &[Row], cells: &mut Cells) {
-    let merged = merge(wanted.aggregation, rows);
-    if let Some(at) = index(wanted, part, offset).filter(|_| merged.count > 0) {
-        allocate(wanted, cells);
-        cells.values[at] = merged.value;
-        cells.counts[at] = merged.count;
-    }
-}
-
-/// Puts the runs of a partition, and its rows, where they belong. Returns the runs that cannot be read.
-fn packed(
-    wanted: &Fetch,
-    part: Part,
-    answer: &Answer,
-    codec: &mut Codec,
-    cells: &mut Cells,
-) -> Result<Vec<DamagedRun>, Undecodable> {
-    let (runs, damage) = unpack::open_runs((wanted.table, answer.metric, part), &answer.packed)?;
-    let is_alone = !answer.has_rows() && runs.iter().all(|run| run.shard == runs[0].shard);
-    if wanted.table.aggregated && !is_alone {
-        unpack::partials(codec, &runs, part, &answer.rows, |offset, rows, damaged| {
-            match index(wanted, part, offset).filter(|_| !damaged.is_empty()) {
-                // The rows of other shards are not all that was stored.
-                Some(at) => cells.note_damage_at(at as u32..at as u32 + 1),
-                None => partial(wanted, part, offset, rows, cells),
-            }
-        })?;
-        return Ok(damage);
-    }
-    let was_empty = cells.values.is_empty();
-    allocate(wanted, cells);
-    let from = (part.first_slot - wanted.first_slot) as usize;
-    let slots = from..from + (part.until - part.from) as usize;
-    let values = &mut cells.values[slots.clone()];
-    let mut hidden = Hidden::default();
-    let (any, hidden) = if wanted.table.aggregated {
-        let counts = &mut cells.counts[slots];
-        unpack::lay(codec, &runs, part, values, counts, &mut hidden)?;
-        let hidden = hidden.ranges(values);
-        // What counts nothing was taken away.
-        values.iter_mut().zip(&*counts).filter(|(_, count)| **count == 0).for_each(|(value, _)| *value = f64::NAN);
-        (values.iter().any(|value| !value.is_nan()), hidden)
-    } else if answer.has_rows() {
-        let mut times = vec![i64::MIN; values.len()];
-        for page in &answer.rows {
-            for point in page.rows::<PointRow>()? {
-                let point = point?;
-                let at = (i32::from(point.offset) - i32::from(part.from)) as usize;
-                if let (Some(value), Some(time)) = (values.get_mut(at), times.get_mut(at)) {
-                    (*value, *time) = (point.value, point.time);
-                }
-            }
-        }
-        unpack::lay_over_rows(codec, &runs, part, values, &mut times, &mut hidden)?;
-        (true, hidden.ranges(values))
-    } else {
-        let any = unpack::lay(codec, &runs, part, values, &mut [], &mut hidden)?;
-        (any, hidden.ranges(values))
-    };
-    if was_empty && !any {
-        (cells.values, cells.counts) = (Vec::new(), Vec::new());
-    }
-    let from = from as u32;
-    hidden.into_iter().for_each(|places| cells.note_damage_at(from + places.start..from + places.end));
-    Ok(damage)
-}
-
-/// The same where there are rows alone.
-fn partials(pages: &[QueryRowsResult], mut each: impl FnMut(i16, &[Row])) -> Result<(), Undecodable> {
-    let mut slot: Vec<Row> = Vec::new();
-    let mut offset = 0;
-    for page in pages {
-        for partial in page.rows::<PartialRow>()? {
-            let partial = partial?;
-            // The rows of a slot are consecutive, also across pages.
-            if partial.offset != offset && !slot.is_empty() {
-                each(offset, &slot);
-                slot.clear();
-            }
-            offset = partial.offset;
-            slot.push(partial.row);
-        }
-    }
-    if !slot.is_empty() {
-        each(offset, &slot);
-    }
-    Ok(())
-}
-
-/// Puts the points of a stage-0 partition where they belong.
-fn points(fetch: &Fetch, part: Part, pages: &[QueryRowsResult], cells: &mut Cells) -> Result<(), Undecodable> {
-    for page in pages {
-        if page.rows_num() > 0 {
-            allocate(fetch, cells);
-        }
-        // The place of this partition's slots in the column; other slots are left out.
-        let from = (part.first_slot - fetch.first_slot) as usize;
-        let slots = (part.until - part.from) as usize;
-        let Some(column) = cells.values.get_mut(from..from + slots) else { continue };
-        for point in page.rows::<PointRow>()? {
-            let point = point?;
-            if let Some(value) = column.get_mut((i32::from(point.offset) - i32::from(part.from)) as usize) {
-                *value = point.value;
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Which cell of a fetch an offset of one of its partitions is.
-pub(crate) fn index(fetch: &Fetch, part: Part, offset: i16) -> Option<usize> {
-    let inside = part.from <= offset && offset < part.until;
-    inside.then(|| (part.first_slot - fetch.first_slot) as usize + (offset - part.from) as usize)
-}
-
-pub(crate) fn allocate(fetch: &Fetch, cells: &mut Cells) {
-    if cells.values.is_empty() {
-        let slots = fetch.end_slot.saturating_sub(fetch.first_slot) as usize;
-        cells.values.resize(slots, f64::NAN);
-        cells.counts.resize(if fetch.table.aggregated { slots } else { 0 }, 0);
     }
 }

@@ -4,7 +4,6 @@ use std::ops::Range;
 
 use codec::{Codec, Damaged, open_run, segments};
 use metric::Table;
-use scylla::response::query_result::QueryRowsResult;
 use uuid::Uuid;
 
 use crate::{
@@ -49,16 +48,14 @@ impl OpenRun<'_> {
     }
 }
 
-/// The runs that may have slots of a part, the oldest write first; and which of them could not be opened.
+/// The runs of a partition that may have slots of a part, the oldest write first; and which of them could not be opened.
 pub(crate) fn open_runs<'a>(
     (table, metric, part): (Table, Uuid, Part),
-    pages: &'a [QueryRowsResult],
+    cells: impl Iterator<Item = Result<PackedCell<'a>, Undecodable>>,
 ) -> Result<(Vec<OpenRun<'a>>, Vec<DamagedRun>), Undecodable> {
     let (mut runs, mut damage) = (Vec::new(), Vec::new());
-    for page in pages {
-        for cell in page.rows::<PackedCell<'a>>()? {
-            open((table, metric, part), cell?, &mut runs, &mut damage);
-        }
+    for cell in cells {
+        open((table, metric, part), cell?, &mut runs, &mut damage);
     }
     runs.sort_by_key(OpenRun::order);
     Ok((runs, damage))
@@ -203,15 +200,13 @@ pub(crate) fn partials(
     codec: &mut Codec,
     runs: &[OpenRun<'_>],
     part: Part,
-    pages: &[QueryRowsResult],
+    rows: impl Iterator<Item = Result<PartialRow, Undecodable>>,
     each: impl FnMut(i16, &[Row], &[i16]),
 ) -> Result<(), Undecodable> {
     let mut entries = Vec::new();
-    for page in pages {
-        for partial in page.rows::<PartialRow>()? {
-            let PartialRow { offset, row, time } = partial?;
-            entries.push(Entry { offset, row, written: (time, In::Row) });
-        }
+    for partial in rows {
+        let PartialRow { offset, row, time } = partial?;
+        entries.push(Entry { offset, row, written: (time, In::Row) });
     }
     Ok(newest_of_shards(codec, runs, part, entries, each)?)
 }

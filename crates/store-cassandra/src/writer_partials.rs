@@ -1,23 +1,25 @@
 //! This writer's partials of coarse slots: the values of its rows, so that the rows of all writers together give the total.
 //!
 //! 1. [`partial`] computes for one slot this writer's row and the corrections of other writers' rows. Pure.
-//! 2. [`Points::writer_partials`] reads the rows, and writes the corrections before it returns.
+//! 2. [`Correction`] says what is written for one, in either layout. Pure.
+//! 3. [`Points::writer_partials`] reads the rows, and writes the corrections before it returns.
 //!
 //! Only rows of our own replica matter: each replica is complete by itself.
 
 use codec::Codec;
 use futures::{StreamExt, TryStreamExt, stream};
-use metric::{Aggregation, Partial, Slot};
+use metric::{Aggregation, Partial, Slot, Table};
 use store::{Fetch, OwnRows, Run, StoreError};
 
 use crate::{
     Layout,
+    fill::{Stored, each_slot, index},
     merge::Row,
     pack::packed_row,
     packed_wire::PackedRow,
     points::Points,
-    read::index,
-    rows::{self, replica_of},
+    rows::{self, Part, replica_of},
+    undecodable::Undecodable,
     wire::WrittenRow,
 };
 
@@ -155,14 +157,14 @@ pub(crate) fn has_others(rows: &[Row], damaged: &[i16], mine: i16) -> bool {
 }
 
 /// Leaves the slot at this place of a run as it is stored: what other writers have of it is not known.
-pub(crate) fn leave_out(run: &mut Run, at: usize) {
+fn leave_out(run: &mut Run, at: usize) {
     if let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) {
         (*value, *count) = (f64::NAN, 0);
     }
 }
 
 /// Makes the total at this place of a run the row of the shard `mine`. Returns the rows to correct first.
-pub(crate) fn subtract(run: &mut Run, at: usize, rows: &[Row], mine: i16) -> Vec<Correction> {
+fn subtract(run: &mut Run, at: usize, rows: &[Row], mine: i16) -> Vec<Correction> {
     let (Some(value), Some(count)) = (run.values.get_mut(at), run.counts.get_mut(at)) else { return Vec::new() };
     if value.is_nan() || *count == 0 {
         return Vec::new();
@@ -172,22 +174,63 @@ pub(crate) fn subtract(run: &mut Run, at: usize, rows: &[Row], mine: i16) -> Vec
     corrections
 }
 
+/// Makes the totals of a partition's slots the rows of the shard `mine`, and passes on the rows to correct first. Slots with a
+/// damaged row are left out.
+pub(crate) fn subtract_stored(
+    run: &mut Run,
+    (fetch, part): (&Fetch, Part),
+    stored: &impl Stored,
+    mine: i16,
+    mut correct: impl FnMut(Slot, Correction),
+) -> Result<(), Undecodable> {
+    each_slot(fetch.table, part, stored, |offset, rows, damaged| {
+        let Some(at) = index(fetch, part, offset) else { return };
+        if !damaged.is_empty() {
+            return leave_out(run, at);
+        }
+        let slot = fetch.first_slot + at as Slot;
+        subtract(run, at, rows, mine).into_iter().for_each(|correction| correct(slot, correction));
+    })
+}
+
+impl Correction {
+    /// Whether it is a run and not a row. Where a stage has a packed table, a deleted row would let an older run be seen.
+    pub(crate) fn is_packed(self, layout: Layout, has_packed_table: bool) -> bool {
+        match self.to {
+            Some(_) => layout == Layout::Packed,
+            None => has_packed_table,
+        }
+    }
+
+    /// The run of this slot. Without a value it counts nothing.
+    pub(crate) fn packed(self, fetch: &Fetch, slot: Slot, ttl: i32, timestamp: i64) -> PackedRow {
+        let metric = rows::metric_id(&fetch.name);
+        let (time_start_ms, offset) = rows::place(fetch.table.stage, slot);
+        let (value, count) = self.to.unwrap_or((0.0, 0));
+        let counts = [u32::try_from(count).unwrap_or(u32::MAX)];
+        let place = (metric, time_start_ms);
+        let row = packed_row(&mut Codec::new(), fetch.table, place, self.shard, offset, &[value], &counts);
+        PackedRow { ttl, timestamp, ..row }
+    }
+
+    /// The row of this slot; `None` where it is deleted.
+    pub(crate) fn row(self, fetch: &Fetch, slot: Slot, ttl: i32) -> Option<WrittenRow> {
+        let (value, count) = self.to?;
+        let metric = rows::metric_id(&fetch.name);
+        let (time_start_ms, offset) = rows::place(fetch.table.stage, slot);
+        let partial = Some((self.shard, count.min(i64::from(i16::MAX)) as i16));
+        Some(WrittenRow { metric, time_start_ms, offset, partial, value, ttl })
+    }
+}
+
 impl Points {
     /// See [`store::SharedPoints::writer_partials`].
     pub(crate) async fn writer_partials(&self, mut wholes: Vec<Run>) -> Result<OwnRows, StoreError> {
         let fetches: Vec<Fetch> = wholes.iter().map(fetch_of).collect();
         let mut corrections: Vec<(usize, Slot, Correction)> = Vec::new();
         self.read(&fetches, |which, part, answer| {
-            let (fetch, run) = (&fetches[which], &mut wholes[which]);
-            answer.partials(fetch.table, part, |offset, rows, damaged| {
-                let Some(at) = index(fetch, part, offset) else { return };
-                if !damaged.is_empty() {
-                    return leave_out(run, at);
-                }
-                let slot = fetch.first_slot + at as Slot;
-                let others = subtract(run, at, rows, self.shard());
-                corrections.extend(others.into_iter().map(|correction| (which, slot, correction)));
-            })
+            let correct = |slot, correction| corrections.push((which, slot, correction));
+            subtract_stored(&mut wholes[which], (&fetches[which], part), answer, self.shard(), correct)
         })
         .await?;
         let of_others = corrections.iter().filter(|(.., correction)| correction.shard != self.shard());
@@ -202,7 +245,7 @@ impl Points {
     pub(crate) async fn have_others(&self, fetches: Vec<Fetch>) -> Result<Vec<bool>, StoreError> {
         let mut have_others = vec![false; fetches.len()];
         self.read(&fetches, |which, part, answer| {
-            answer.partials(fetches[which].table, part, |_, rows, damaged| {
+            each_slot(fetches[which].table, part, answer, |_, rows, damaged| {
                 have_others[which] |= has_others(rows, damaged, self.shard());
             })
         })
@@ -213,62 +256,33 @@ impl Points {
     async fn correct(&self, fetch: &Fetch, slot: Slot, correction: Correction) -> Result<(), StoreError> {
         let table = fetch.table;
         let Some(ttl) = rows::ttl(table.stage, slot, self.clock.now()) else { return Ok(()) };
-        // Where a stage has a packed table, a deleted row would let an older run be seen.
-        let is_packed = match correction.to {
-            Some(_) => self.layout == Layout::Packed,
-            None => self.packed.existing(table.stage).await?.is_some(),
-        };
-        match is_packed {
-            true => self.correct_packed(fetch, slot, correction, ttl).await,
-            false => self.correct_row(fetch, slot, correction, ttl).await,
+        let has_packed_table = self.packed.existing(table.stage).await?.is_some();
+        if correction.is_packed(self.layout, has_packed_table) {
+            return self.write_run(table, correction.packed(fetch, slot, ttl, self.timestamps.take(1))).await;
+        }
+        match correction.row(fetch, slot, ttl) {
+            Some(row) => self.correct_row(table, &row).await,
+            None => self.delete_row(fetch, slot, correction.shard).await,
         }
     }
 
-    async fn correct_packed(
-        &self,
-        fetch: &Fetch,
-        slot: Slot,
-        correction: Correction,
-        ttl: i32,
-    ) -> Result<(), StoreError> {
-        let table = fetch.table;
-        let metric = rows::metric_id(&fetch.name);
-        let (time_start_ms, offset) = rows::place(table.stage, slot);
-        let (value, count) = correction.to.unwrap_or((0.0, 0));
-        let counts = [u32::try_from(count).unwrap_or(u32::MAX)];
-        let place = (metric, time_start_ms);
-        let row = packed_row(&mut Codec::new(), table, place, correction.shard, offset, &[value], &counts);
-        self.write_run(table, PackedRow { ttl, timestamp: self.timestamps.take(1), ..row }).await
+    async fn correct_row(&self, table: Table, row: &WrittenRow) -> Result<(), StoreError> {
+        // A run may be all that there was.
+        let statements = self.made_rows(table).await?;
+        let insert = statements.insert(self.timestamps.take(1));
+        let _permit = self.writes.acquire().await.expect("it is never closed");
+        let done = self.retry.run(|| self.session.execute_unpaged(&insert, row)).await;
+        done.map(drop).map_err(|error| self.failed("correcting a row of", table, &error))
     }
 
-    async fn correct_row(&self, fetch: &Fetch, slot: Slot, correction: Correction, ttl: i32) -> Result<(), StoreError> {
+    async fn delete_row(&self, fetch: &Fetch, slot: Slot, shard: i16) -> Result<(), StoreError> {
         let table = fetch.table;
-        let statements = match correction.to {
-            // A run may be all that there was.
-            Some(_) => self.made_rows(table).await?,
-            None => match self.tables.existing(table).await? {
-                Some(statements) => statements,
-                None => return Ok(()),
-            },
-        };
-        let metric = rows::metric_id(&fetch.name);
+        let Some(statements) = self.tables.existing(table).await? else { return Ok(()) };
+        let Some(delete) = &statements.delete else { return Ok(()) };
         let (time_start_ms, offset) = rows::place(table.stage, slot);
-        let timestamp = self.timestamps.take(1);
+        let key = (self.timestamps.take(1), rows::metric_id(&fetch.name), time_start_ms, offset, shard);
         let _permit = self.writes.acquire().await.expect("it is never closed");
-        let done = match (correction.to, &statements.delete) {
-            (Some((value, count)), _) => {
-                let count = count.min(i64::from(i16::MAX)) as i16;
-                let partial = Some((correction.shard, count));
-                let row = WrittenRow { metric, time_start_ms, offset, partial, value, ttl };
-                let insert = statements.insert(timestamp);
-                self.retry.run(|| self.session.execute_unpaged(&insert, &row)).await
-            }
-            (None, Some(delete)) => {
-                let key = (timestamp, metric, time_start_ms, offset, correction.shard);
-                self.retry.run(|| self.session.execute_unpaged(delete, key)).await
-            }
-            (None, None) => return Ok(()),
-        };
+        let done = self.retry.run(|| self.session.execute_unpaged(delete, key)).await;
         done.map(drop).map_err(|error| self.failed("correcting a row of", table, &error))
     }
 }
