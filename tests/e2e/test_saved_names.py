@@ -118,7 +118,7 @@ def test_a_lost_end_of_the_log_brings_no_deleted_metric_back_in_place_of_a_later
         file.truncate(length)
     for end in [server.stop, server.kill]:
         server.start()
-        assert server.points("same.name", **{"from": at - 1, "until": at + 120}) == {at + 60: 2.0}
+        assert server.points("same.name", **{"from": at - 1, "until": at + 90}) == {at + 60: 2.0}
         server.send([("same.name", at + 120, 3.0)])
         flush(server)
         end()
