@@ -164,7 +164,8 @@ impl Note {
         (self.end, self.file) = (file.len()?, Some(file));
         let text = String::from_utf8_lossy(&read?).into_owned();
         let is_below = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
-        let paths = text.lines().filter(|line| !line.is_empty()).map(PathBuf::from);
+        // A power cut may leave zeros: the note is not synced.
+        let paths = text.lines().filter(|line| !line.is_empty() && !line.contains('\0')).map(PathBuf::from);
         let paths: BTreeSet<PathBuf> = paths.filter(|path| is_below(path)).collect();
         if paths.is_empty() && self.end == ROOM as u64 {
             self.end = 0;
@@ -499,6 +500,14 @@ mod tests {
         assert_eq!(machine.read(&path(NOTE)).unwrap(), [b'\n'; ROOM]);
         assert_eq!(machine.files(Path::new("/data")).len(), 2, "no draft stays");
         assert_eq!(start(&machine.kill()).1, Vec::<PathBuf>::new(), "it is noted no more");
+    }
+
+    #[test]
+    fn zeros_that_a_power_cut_left_in_the_note_name_no_file() {
+        let machine = machine();
+        let file = machine.open(&path(NOTE), Open::CreateNew).unwrap();
+        file.write_shared(&[0; ROOM]).unwrap();
+        assert_eq!(start(&machine).1, Vec::<PathBuf>::new());
     }
 
     #[test]
