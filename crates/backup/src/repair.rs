@@ -45,7 +45,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let disk = &*host.disk;
     let store = data.join("store");
     let in_use = lock(disk, data)?;
-    if !dry_run {
+    // A folder that is refused stays as it is: no note is made here.
+    if !dry_run && disk.exists(&data.join(host::NOTE_OF_SYNCS)) {
         store_embedded::settle_syncs(disk, data).map_err(|error| BackupError::Folder(error.to_string()))?;
     }
     let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
