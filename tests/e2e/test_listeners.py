@@ -104,7 +104,7 @@ def test_a_prefix_is_required_put_before_names_or_both(serve):
         "second.blue.x.prepend;host=a", "second.blue.second.blue;a=b",
         "second.blue.allow", "second.blue.red.allow", "second.blue.x.allow;host=a",
     ]))
-    # A leading ~ is no part of a name.
+    # A name does not include a leading ~.
     assert rejected(server, "require", "outside_prefix") == 3
     assert server.counter("plumbago_listener_points_total", listener="prepend") == 5
     assert server.rejected("outside_prefix") == 3

@@ -254,7 +254,7 @@ def test_a_token_writes_the_names_that_it_sees_alone(both):
     # What a metric of others has is not changed, and no metric of theirs is made.
     assert set(server.points("second.red.web.load", **both.span).values()) == {SECRET}
     made = server.get("/metrics/index.json").json()
-    # A leading ~ is no part of a name.
+    # A name does not include a leading ~.
     assert {"second.blue.new", "second.blue.new2", "second.blue.x"} <= set(made) and not {"second.red.new", "red.new", "second.blues.a"} & set(made)
     assert server.rejected("outside_token") == 7
     assert server.counter("plumbago_token_rejected_total", token="writer", reason="outside_token") == 7
