@@ -6,6 +6,7 @@
 //! workspace holds that true.
 
 mod backoff;
+mod blocking;
 mod clock;
 mod damaged_folder;
 mod descriptors;
@@ -28,6 +29,7 @@ mod utc;
 use std::sync::Arc;
 
 pub use backoff::Backoff;
+pub use blocking::{InPlace, is_in_place, spawn_blocking};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use damaged_folder::DamagedFolder;
 pub use descriptors::{open_files_limit, raise_open_files};

@@ -246,7 +246,7 @@ impl Deletion {
         self.registration.add_deleted(gone.iter().copied());
         let records = self.shared.as_ref().map(|_| self.registry.records(&gone));
         let (new_metrics, ids) = (self.new_metrics.clone(), gone.clone());
-        let removed = tokio::task::spawn_blocking(move || new_metrics.remove(&ids)).await;
+        let removed = host::spawn_blocking(move || new_metrics.remove(&ids)).await;
         let removed = removed.expect("a removal has no reason to panic");
         *deleted += removed;
         self.counters.deleted.fetch_add(removed as u64, Relaxed);

@@ -121,7 +121,7 @@ impl PolicyChanges {
         may_take: MayTake,
     ) -> Judged {
         let (changes, rules) = (self.clone(), rules.clone());
-        let judged = tokio::task::spawn_blocking(move || {
+        let judged = host::spawn_blocking(move || {
             // No point is between the journal and memory: each came before the change in both, or after it in both.
             let mut exclusive = changes.journal.exclusive();
             let (judged, is_any_named) = changes.judge_group(&rules, &metrics, may_take);

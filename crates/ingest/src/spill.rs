@@ -103,7 +103,7 @@ impl Spill {
         if self.store.is_away() && self.back_pressure.asks_to_spill() {
             let spill = self.clone();
             // The journal's disk may be slow as well. A panic there has been reported.
-            let _ = tokio::task::spawn_blocking(move || spill.begin_unless_begun()).await;
+            let _ = host::spawn_blocking(move || spill.begin_unless_begun()).await;
         }
     }
 

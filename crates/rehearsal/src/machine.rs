@@ -109,7 +109,7 @@ impl Machine {
                 host,
                 sync: self.sync,
                 memory_limit_bytes: self.memory_limit_bytes,
-                rules: rules(self.rules),
+                rules: rules(self.rules).clone(),
                 is_whole: self.is_whole,
                 memory: self.memory.clone(),
                 shared: self.shared.clone(),
@@ -259,11 +259,11 @@ pub fn with_steps(group: usize, place: usize) -> usize {
 /// The rules with this number: a metric is aggregated by the method that its name begins with, or by several. Those of `strict.` need a
 /// third of their points; those of `steady.` keep the first retention; those of `brief.` are kept for two minutes; those of `list.`
 /// have lists of methods.
-pub(crate) fn rules(number: usize) -> Rules {
-    // Its patterns take longer to compile than most steps take.
-    static MADE: Mutex<BTreeMap<usize, Rules>> = Mutex::new(BTreeMap::new());
+pub(crate) fn rules(number: usize) -> &'static Rules {
+    // Its patterns take longer to compile than most steps take, and a clone longer than many. There are a few hundred numbers.
+    static MADE: Mutex<BTreeMap<usize, &'static Rules>> = Mutex::new(BTreeMap::new());
     let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    made.entry(number).or_insert_with(|| make_rules(number)).clone()
+    made.entry(number).or_insert_with(|| Box::leak(Box::new(make_rules(number))))
 }
 
 /// The methods of the metrics of a method, under the rules of a place: of the first three two are always there, and the third is left

@@ -120,7 +120,15 @@ impl Node {
     pub(crate) async fn save_mark(&self) {
         if self.is_whole {
             let time = self.ingest.time().clone();
-            let _ = tokio::task::spawn_blocking(move || time.save()).await;
+            let _ = host::spawn_blocking(move || time.save()).await;
+        }
+    }
+
+    /// Merges files and opens those that could not be opened, as the store's background thread does, some time soon. Within the
+    /// runtime.
+    pub(crate) fn look_after_files(&self) {
+        if let Some(embedded) = self.embedded.clone() {
+            drop(host::spawn_blocking(move || embedded.look_after_files()));
         }
     }
 
@@ -149,6 +157,8 @@ fn open_embedded(data: &Path, host: &Host, damage: &DamageLog) -> Result<Arc<Emb
         damage: damage.clone(),
         data: Some(data.to_owned()),
         unsynced_bytes: UNSYNCED_BYTES,
+        // In one thread, steps do what the background thread does.
+        merges: !host::is_in_place(),
         ..EmbeddedOptions::default()
     };
     EmbeddedDriver::open(&data.join("store"), options).map(Arc::new).map_err(|error| error.to_string())

@@ -29,7 +29,7 @@ pub(crate) async fn adopt_all(life: &Life, number: usize) -> Result<(), String> 
     let rules = rules(number);
     let metric = |method: Aggregation| {
         let name = name(method);
-        let policy = policy_of(&rules, &name).expect("the rules keep it");
+        let policy = policy_of(rules, &name).expect("the rules keep it");
         SharedMetric { name, policy, created_on: None, updated_on: None }
     };
     let names: &dyn NameStore = &*life.node.names;

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use host::{Candidate, FaultPlan, SeededRandom, SimulatedDisk};
+use host::{Candidate, FaultPlan, Random as _, SeededRandom, SimulatedDisk};
 use store::NewEvent;
 
 use crate::{
@@ -15,11 +15,15 @@ use crate::{
     bad_pages,
     check::{self, Losses},
     machine::{moved, rules},
+    node::Node,
     sending::{Sending, policy_of, until_in_force},
 };
 
 /// Points of a batch of many.
 const POINTS_OF_A_BATCH: usize = 5000;
+
+/// In one thread, one step of so many also merges files, as the store's thread does each half second.
+const STEPS_OF_A_MERGE: u64 = 24;
 
 /// Attempts to start while a fault is on its way.
 const STARTS: usize = 3;
@@ -49,12 +53,15 @@ pub struct Run {
     missed: BTreeSet<String>,
     /// Calls of the disks before this one.
     calls: u64,
+    /// Chooses the steps that also merge files.
+    merges: SeededRandom,
 }
 
 impl Run {
     /// A machine that is switched on.
     pub fn new(machine: Machine) -> Run {
         Run {
+            merges: SeededRandom::new(!machine.seed),
             machine,
             model: Model::default(),
             life: None,
@@ -213,6 +220,9 @@ impl Run {
     fn perform_alive(&mut self, step: &Step) -> Result<(), String> {
         let Some(life) = &self.life else { return Ok(()) };
         let node = &life.node;
+        if host::is_in_place() && self.merges.below(STEPS_OF_A_MERGE) == 0 {
+            life.within(Node::look_after_files);
+        }
         match step {
             Step::Send(connections) => self.send(connections)?,
             Step::Bulk { name, newest, seconds } => self.send_many(name, *newest, *seconds)?,
@@ -421,15 +431,15 @@ impl Run {
                 return false;
             }
             if is_bad {
-                return bad_pages::until_in_force(life, &rules).await;
+                return bad_pages::until_in_force(life, rules).await;
             }
-            until_in_force(life, &rules, false).await;
+            until_in_force(life, rules, false).await;
             true
         };
         match life.run("a change of rules", changed) {
             Some(true) => {
                 self.are_rules_waiting = false;
-                self.model.set_policies(|name| policy_of(&rules, name));
+                self.model.set_policies(|name| policy_of(rules, name));
             }
             Some(false) => self.are_rules_waiting = true,
             None => {}
@@ -443,11 +453,11 @@ impl Run {
             let rules = rules(self.machine.rules);
             let changed = async {
                 read_back(life).await;
-                until_in_force(life, &rules, true).await;
+                until_in_force(life, rules, true).await;
             };
             if life.run("a change of rules", changed).is_some() {
                 self.are_rules_waiting = false;
-                self.model.set_policies(|name| policy_of(&rules, name));
+                self.model.set_policies(|name| policy_of(rules, name));
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Steps with faults, performed with a comparison after each that ends a process.
 
-use std::{ops::AddAssign, time::Duration};
+use std::{ops::AddAssign, sync::Arc, time::Duration};
 
-use host::FaultPlan;
+use host::{FaultPlan, InPlace, SeededRandom};
 
 use crate::{Ended, Fidelity, Floor, Machine, Run, Step, StoreKind, machine::STEPS};
 
@@ -75,7 +75,16 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    /// Performs it, and compares what is served with the model. Returns the work done.
+    /// As [`Scenario::perform`], in one thread: what waits for the disk, and merges, run in an order that the seed determines.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    pub fn perform_in_one_thread(&self) -> Result<Work, String> {
+        let _in_place = InPlace::begin(Arc::new(SeededRandom::new(self.seed.wrapping_mul(3))));
+        self.perform()
+    }
+
+    /// Performs it, and compares what is served with the model. What waits for the disk has threads. Returns the work done.
     ///
     /// # Errors
     /// What is wrong, in one sentence.

@@ -48,11 +48,11 @@ impl Sending<'_> {
             }
             for sent in connection {
                 let point = (sent.name.as_str(), truth - sent.age, sent.value);
-                let is_either = rules_end_waiting && self.may_be_either(model, (&rules, judged), point);
-                match self.expected(model, (&rules, judged), point) {
+                let is_either = rules_end_waiting && self.may_be_either(model, (rules, judged), point);
+                match self.expected(model, (rules, judged), point) {
                     Some(_) if is_either => {}
                     // The list before may still be in force for it.
-                    Some(_) if self.are_rules_waiting && policy_of(&listed, &sent.name).is_none() => {}
+                    Some(_) if self.are_rules_waiting && policy_of(listed, &sent.name).is_none() => {}
                     Some(ticket) => tickets.push(ticket),
                     None => refused += 1,
                 }

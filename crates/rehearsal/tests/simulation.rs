@@ -38,7 +38,10 @@ fn alone(seed: u64, steps: usize) -> Result<Work, String> {
         let (scenario, error) = scenario.clone().shrink(attempts);
         println!("{error:?} {scenario:?}");
     }
-    scenario.perform()
+    match std::env::var_os("ONE_THREAD").is_some() {
+        true => scenario.perform_in_one_thread(),
+        false => scenario.perform(),
+    }
 }
 
 impl Suite {

@@ -77,10 +77,7 @@ impl Drop for Compaction {
 
 /// Merges files until the driver is dropped.
 fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
-    let now = tables.points.shared.clock.instant();
-    let mut unopened = Unopened { backoff: OPEN_AGAIN, again_at: now };
-    let mut missing = Missing { again_at: now };
-    let watch = OwnerWatch { again_at: Cell::new(now) };
+    let mut rounds = Rounds::new(tables);
     loop {
         {
             let mut lock = stop.lock.lock();
@@ -91,10 +88,34 @@ fn compact_until_stopped(tables: &Tables, merges: &Merges, stop: &Stop) {
         if stop.is_stopped() {
             return;
         }
+        rounds.look(tables, merges, &|| stop.is_stopped());
+    }
+}
+
+/// What the thread looks after, each time.
+pub(crate) struct Rounds {
+    unopened: Unopened,
+    missing: Missing,
+    watch: OwnerWatch,
+}
+
+impl Rounds {
+    pub(crate) fn new(tables: &Tables) -> Rounds {
+        let now = tables.points.shared.clock.instant();
+        Rounds {
+            unopened: Unopened { backoff: OPEN_AGAIN, again_at: now },
+            missing: Missing { again_at: now },
+            watch: OwnerWatch { again_at: Cell::new(now) },
+        }
+    }
+
+    /// Opens files that could not be opened or found, and merges until nothing is due.
+    pub(crate) fn look(&mut self, tables: &Tables, merges: &Merges, is_stopped: &dyn Fn() -> bool) {
+        let Rounds { unopened, missing, watch } = self;
         unopened.try_again(tables);
         missing.look_again(tables);
         // Also in the middle of a large merge.
-        let is_stopped = || stop.is_stopped() || watch.is_lost(tables);
+        let is_stopped = || is_stopped() || watch.is_lost(tables);
         if !is_stopped() {
             tables.with_merging(&is_stopped, |with| merges.run(with));
         }

@@ -10,13 +10,14 @@ use std::{
 
 use host::Trash;
 use metric::{MetricId, Policy, Timestamp};
+use parking_lot::Mutex;
 use store::{
     Cells, DriverFuture, Event, Events, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark,
     NewEvent, PointStore, Run, StoreError, Usage,
 };
 
 use crate::{
-    compaction::Compaction,
+    compaction::{Compaction, Rounds},
     events::EventUsage,
     manifest::{Manifest, ManifestFile},
     merges::Merges,
@@ -54,6 +55,8 @@ pub struct EmbeddedDriver {
     /// Rows are read, changed and written back: one writer at a time.
     writing: Arc<tokio::sync::Mutex<()>>,
     merges: Arc<Merges>,
+    /// Of a driver without a thread that merges.
+    rounds: Mutex<Rounds>,
     _compaction: Option<Compaction>,
 }
 
@@ -76,7 +79,8 @@ impl EmbeddedDriver {
         let (tables, merges) = (Arc::new(tables), Arc::new(Merges::default()));
         let compaction =
             tables.options.merges.then(|| Compaction::start(tables.clone(), merges.clone())).transpose()?;
-        Ok(EmbeddedDriver { tables, writing: Arc::default(), merges, _compaction: compaction })
+        let rounds = Mutex::new(Rounds::new(&tables));
+        Ok(EmbeddedDriver { tables, writing: Arc::default(), merges, rounds, _compaction: compaction })
     }
 
     /// Writes everything to files and merges them until no row is on the disk twice, as the background thread does
@@ -94,6 +98,12 @@ impl EmbeddedDriver {
     /// Merges files as the background thread does, until nothing is due. Blocks the thread.
     pub fn merge(&self) {
         self.tables.with_merging(&|| false, |with| self.merges.run(with));
+    }
+
+    /// What the background thread does each half second: where [`EmbeddedOptions::merges`] is false, a rehearsal does it at a moment
+    /// that it chooses. Blocks the thread.
+    pub fn look_after_files(&self) {
+        self.rounds.lock().look(&self.tables, &self.merges, &|| false);
     }
 
     /// The highest metric that a row was ever of: no metric may get this id or a lower one for another name.
@@ -182,13 +192,13 @@ impl PointStore for EmbeddedDriver {
             if self.tables.points.unsynced_bytes() > self.tables.options.unsynced_bytes {
                 // Before anything is added: while the disk is full, memory does not grow.
                 let (tables, one) = (self.tables.clone(), one.clone());
-                joined(tokio::task::spawn_blocking(move || (tables.flush_points(), one).0)).await??;
+                joined(host::spawn_blocking(move || (tables.flush_points(), one).0)).await??;
             }
             let tasks: Vec<_> = chunks(runs, |run| run.metric)
                 .into_iter()
                 .map(|chunk| {
                     let (tables, one) = (self.tables.clone(), one.clone());
-                    tokio::task::spawn_blocking(move || (tables.points.write(&chunk, &mut Recoder::default()), one).0)
+                    host::spawn_blocking(move || (tables.points.write(&chunk, &mut Recoder::default()), one).0)
                 })
                 .collect();
             for task in tasks {
@@ -218,7 +228,7 @@ impl PointStore for EmbeddedDriver {
                 .into_iter()
                 .map(|chunk| {
                     let (tables, cancelled) = (self.tables.clone(), cancelled.clone());
-                    tokio::task::spawn_blocking(move || {
+                    host::spawn_blocking(move || {
                         let fetches: Vec<&Fetch> = chunk.iter().map(|(_, fetch)| fetch).collect();
                         let is_cancelled = || cancelled.load(Relaxed);
                         let cells =
@@ -246,7 +256,7 @@ impl PointStore for EmbeddedDriver {
         Box::pin(async move {
             // Writers continue meanwhile: their rows are in the next memtable.
             let tables = self.tables.clone();
-            joined(tokio::task::spawn_blocking(move || tables.flush_points())).await?
+            joined(host::spawn_blocking(move || tables.flush_points())).await?
         })
     }
 
@@ -255,7 +265,7 @@ impl PointStore for EmbeddedDriver {
             let one = self.writing.clone().lock_owned().await;
             let tables = self.tables.clone();
             let expire = move || (tables.points.expire(now), one).0;
-            joined(tokio::task::spawn_blocking(expire)).await?
+            joined(host::spawn_blocking(expire)).await?
         })
     }
 
@@ -285,7 +295,7 @@ impl NameStore for EmbeddedDriver {
 
     fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
         let (tables, first_id) = (self.tables.clone(), first_id.max(self.next_id()));
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.begin(first_id))).await })
+        Box::pin(async move { joined(host::spawn_blocking(move || tables.begin(first_id))).await })
     }
 
     fn put_opening(&self) -> Result<(), StoreError> {
@@ -313,7 +323,7 @@ impl NameStore for EmbeddedDriver {
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
         let delete = move || tables.names.delete(&ids);
-        Box::pin(async move { joined(tokio::task::spawn_blocking(delete)).await })
+        Box::pin(async move { joined(host::spawn_blocking(delete)).await })
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
@@ -329,7 +339,7 @@ impl NameStore for EmbeddedDriver {
                 tables.names.put(&records);
                 Ok(())
             };
-            joined(tokio::task::spawn_blocking(put)).await?
+            joined(host::spawn_blocking(put)).await?
         })
     }
 
@@ -343,7 +353,7 @@ impl NameStore for EmbeddedDriver {
 
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.names.sync())).await? })
+        Box::pin(async move { joined(host::spawn_blocking(move || tables.names.sync())).await? })
     }
 
     fn journal_mark(&self) -> Option<JournalMark> {
@@ -353,35 +363,35 @@ impl NameStore for EmbeddedDriver {
     fn set_journal_mark(&self, mark: JournalMark) -> DriverFuture<'_, ()> {
         let tables = self.tables.clone();
         let set = move || tables.points.set_journal_mark(mark);
-        Box::pin(async move { joined(tokio::task::spawn_blocking(set)).await? })
+        Box::pin(async move { joined(host::spawn_blocking(set)).await? })
     }
 }
 
 impl Events for EmbeddedDriver {
     fn put_event(&self, event: NewEvent) -> DriverFuture<'_, u64> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.put(&event))).await? })
+        Box::pin(async move { joined(host::spawn_blocking(move || tables.events.put(&event))).await? })
     }
 
     fn events(&self, after: (Timestamp, u64), until: Timestamp, most: usize) -> DriverFuture<'_, Vec<Event>> {
         let tables = self.tables.clone();
         let read = move || tables.events.after(after, until, most);
-        Box::pin(async move { joined(tokio::task::spawn_blocking(read)).await? })
+        Box::pin(async move { joined(host::spawn_blocking(read)).await? })
     }
 
     fn event(&self, id: u64) -> DriverFuture<'_, Option<Event>> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.get(id))).await? })
+        Box::pin(async move { joined(host::spawn_blocking(move || tables.events.get(id))).await? })
     }
 
     fn expire_events(&self, before: Timestamp) -> DriverFuture<'_, u64> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.expire(before))).await? })
+        Box::pin(async move { joined(host::spawn_blocking(move || tables.events.expire(before))).await? })
     }
 
     fn delete_events(&self, ids: Vec<u64>) -> DriverFuture<'_, u64> {
         let tables = self.tables.clone();
-        Box::pin(async move { joined(tokio::task::spawn_blocking(move || tables.events.remove(&ids))).await? })
+        Box::pin(async move { joined(host::spawn_blocking(move || tables.events.remove(&ids))).await? })
     }
 }
 

@@ -1,6 +1,6 @@
 //! The patterns of rule files: Python's regular expressions, searched anywhere in a name.
 
-use std::{borrow::Cow, iter::Peekable, str::CharIndices};
+use std::{borrow::Cow, iter::Peekable, str::CharIndices, sync::Arc};
 
 use regex::Regex;
 
@@ -18,7 +18,8 @@ enum Matcher {
     Prefix(String),
     Suffix(String),
     Inside(String),
-    Regex(Regex),
+    /// Shared by clones: each has memory for searches, which it fills by searching.
+    Regex(Arc<Regex>),
 }
 
 impl Pattern {
@@ -26,7 +27,7 @@ impl Pattern {
     pub(super) fn new(source: &str) -> Result<Pattern, String> {
         let matcher = match literal(source) {
             Some(matcher) => matcher,
-            None => Matcher::Regex(compile(source)?),
+            None => Matcher::Regex(Arc::new(compile(source)?)),
         };
         Ok(Pattern { source: source.to_owned(), matcher })
     }

@@ -118,7 +118,7 @@ impl AppendQueue {
             queue.is_draining = true;
         }
         let queue = self.clone();
-        tokio::task::spawn_blocking(move || queue.drain());
+        host::spawn_blocking(move || queue.drain());
     }
 
     /// Appends and applies until nothing is queued, or until a write fails.

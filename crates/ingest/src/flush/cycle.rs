@@ -268,6 +268,7 @@ impl FlushCycle {
             let staged = journal.link_before(segment, &into)?;
             Ok((moment, stored, staged))
         };
+        // Also in a rehearsal of one thread: it waits for the store's writers, which are tasks.
         tokio::task::spawn_blocking(link).await.map_err(io::Error::other)?
     }
 
@@ -357,7 +358,7 @@ impl FlushCycle {
     async fn save_seen(&self, stored_below: u64) {
         if let Some(seen) = self.with.seen.clone() {
             // A panic there has been reported.
-            let _ = tokio::task::spawn_blocking(move || seen.save(stored_below)).await;
+            let _ = host::spawn_blocking(move || seen.save(stored_below)).await;
         }
     }
 
@@ -365,7 +366,7 @@ impl FlushCycle {
     async fn save_rechecks(&self) {
         let writer = self.with.writer.clone();
         // A panic there has been reported.
-        let _ = tokio::task::spawn_blocking(move || writer.save_rechecks()).await;
+        let _ = host::spawn_blocking(move || writer.save_rechecks()).await;
     }
 
     /// Writes the points of all metrics below `count`. Returns the metrics whose points wait for an earlier job.

@@ -392,7 +392,7 @@ impl Journal {
         work: impl FnOnce(&Journal) -> T + Send + 'static,
     ) -> io::Result<T> {
         let journal = self.clone();
-        let done = tokio::task::spawn_blocking(move || {
+        let done = host::spawn_blocking(move || {
             let _work = journal.positions.work();
             work(&journal)
         });
