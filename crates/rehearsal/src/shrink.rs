@@ -1,12 +1,16 @@
 //! The fewest steps, faults and points that still fail.
 
-use crate::{Scenario, Sent, Step};
+use crate::{Scenario, Sent, Step, Work};
 
 impl Scenario {
-    /// The fewest steps, faults and points found that still fail, in one of so many attempts, and how. For the author of the
-    /// test that a failing seed becomes.
-    pub fn shrink(mut self, attempts: usize) -> (Scenario, Option<String>) {
-        let fails = |scenario: &Scenario| (0..attempts).find_map(|_| scenario.perform().err());
+    /// The fewest steps, faults and points found that still fail, performed so, in one of so many attempts, and how. For the author
+    /// of the test that a failing seed becomes.
+    pub fn shrink(
+        mut self,
+        attempts: usize,
+        perform: fn(&Scenario) -> Result<Work, String>,
+    ) -> (Scenario, Option<String>) {
+        let fails = |scenario: &Scenario| (0..attempts).find_map(|_| perform(scenario).err());
         let mut error = fails(&self);
         let Some(first) = error.clone() else { return (self, None) };
         for size in [16, 4, 2, 1, 1] {

@@ -138,7 +138,9 @@ impl UnstoredPoints for Memtable {
 
     fn spans(&self, ids: &[MetricId], each: &mut dyn FnMut(MetricId, Timestamp, Timestamp)) {
         let locked = self.lock();
-        for &id in ids {
+        // Of a node with few metrics, most ids of a group are of none. A job may be of one that has no slots yet.
+        let (end, has_jobs) = (locked.slots.end(), 0 < locked.slots.jobs());
+        for &id in ids.iter().filter(|id| has_jobs || **id < end) {
             if let Some((first, last)) = locked.slots.span(id, &locked.table) {
                 each(id, first, last);
             }
