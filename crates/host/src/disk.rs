@@ -79,6 +79,8 @@ pub trait DiskFile: Read + Write + Seek + Debug + Send + Sync + 'static {
 /// What became of the files whose last sync had failed.
 #[derive(Debug, Default)]
 pub struct SettledSyncs {
+    /// Whether these are all files of the folder, because too many syncs had failed.
+    pub is_all: bool,
     /// Those that were written again, and are on the disk.
     pub written: Vec<PathBuf>,
     /// Those that cannot be read whole, and why. They stay as they are, and noted.

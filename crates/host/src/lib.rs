@@ -40,7 +40,7 @@ pub use held_folders::HeldFolders;
 pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
 pub use link::{NotLinked, is_link_refused, link_or_copy};
 pub use minute_log::MinuteLog;
-pub use noted_syncs::{NOTE as NOTE_OF_SYNCS, NotedSyncs};
+pub use noted_syncs::{NOTE as NOTE_OF_SYNCS, NotedFiles, NotedSyncs};
 pub use private::make_new_files_private;
 pub use random::{Random, SeededRandom, SystemRandom};
 pub use retried::{read_checked, read_file_checked, retried};

@@ -13,6 +13,9 @@
 //! The note is opened at the start and filled up with empty lines, so that a disk that takes no new file or block any more
 //! can still take a path. Where it takes none, the path waits in memory, and each later sync tries again.
 //!
+//! At [`MOST`] files, or [`LONG`] bytes of paths, the note becomes one line for all files of the folder, in the place of its first
+//! path: it needs no room. The next start writes every file of the folder again then, however long that takes.
+//!
 //! Folders are not noted: file systems with a journal either have their entries or fail altogether.
 
 use std::{
@@ -37,12 +40,15 @@ pub const NOTE: &str = "unsynced";
 /// Bytes of a note without a path: room that the disk has given.
 const ROOM: usize = 4096;
 
-/// Bytes of a note at which it is written without the files that are gone.
+/// Bytes of a note at which it is written without the files that are gone, and of paths that are noted.
 const LONG: u64 = 1 << 20;
 
 /// Files that are noted. A disk that fails leaves a few: what cannot be synced is removed, written again, or the last of its
-/// kind. Of more the rest is not noted.
+/// kind. Beyond, all files of the folder are.
 const MOST: usize = 20_000;
+
+/// The line of a note for all files of the folder. No file has this path.
+const ALL: &str = "/";
 
 /// Bytes that are copied at once.
 const CHUNK: usize = 1 << 20;
@@ -70,6 +76,12 @@ struct Note {
     end: u64,
     /// Files whose last sync failed, relative to the data folder.
     noted: BTreeSet<PathBuf>,
+    /// Bytes of their lines.
+    bytes: u64,
+    /// Whether these are too many: any file of the folder may be one.
+    is_all: bool,
+    /// Whether the file says so.
+    is_all_written: bool,
     /// Those that are not in the file yet.
     behind: Vec<PathBuf>,
 }
@@ -88,15 +100,13 @@ impl NotedSyncs {
     fn failed(&self, path: &Path) {
         let mut note = self.note();
         let Some(path) = note.relative(path) else { return };
-        if note.noted.len() < MOST && note.noted.insert(path.clone()) {
-            note.behind.push(path);
-        }
+        note.add(path);
         self.catch_up(&mut note);
     }
 
     /// Writes the paths that are not in the file yet.
     fn catch_up(&self, note: &mut Note) {
-        let is_behind = !note.behind.is_empty() && note.write_behind(&*self.disk).is_err();
+        let is_behind = note.is_behind() && note.write_behind(&*self.disk).is_err();
         self.shared.is_behind.store(is_behind, Relaxed);
     }
 
@@ -115,21 +125,67 @@ impl Note {
     /// The path of a file of the data folder in it.
     fn relative(&self, path: &Path) -> Option<PathBuf> {
         let relative = path.strip_prefix(self.data.as_ref()?).ok()?;
-        let is_line = relative.to_str().is_some_and(|text| !text.contains('\n'));
-        (is_line && relative != Path::new(NOTE)).then(|| relative.to_owned())
+        (relative != Path::new(NOTE)).then(|| relative.to_owned())
+    }
+
+    /// Notes a file, or all of them once these are too many, or it has a path that is no line.
+    fn add(&mut self, path: PathBuf) {
+        if self.is_all || self.noted.contains(&path) {
+            return;
+        }
+        let bytes = self.bytes + line_bytes(&path);
+        let is_line = path.to_str().is_some_and(|text| !text.contains('\n'));
+        if is_line && self.noted.len() < MOST && bytes <= LONG {
+            self.noted.insert(path.clone());
+            self.behind.push(path);
+            self.bytes = bytes;
+            return;
+        }
+        self.is_all = true;
+        self.noted.clear();
+        self.behind.clear();
+    }
+
+    /// Notes a file no more. Returns whether it was noted.
+    fn remove(&mut self, path: &Path) -> bool {
+        let was_noted = self.noted.remove(path);
+        self.bytes -= if was_noted { line_bytes(path) } else { 0 };
+        was_noted
+    }
+
+    /// Whether a file of the data folder is noted.
+    fn has(&self, path: &Path) -> bool {
+        self.is_all || self.noted.contains(path)
+    }
+
+    fn is_behind(&self) -> bool {
+        !self.behind.is_empty() || self.is_all && !self.is_all_written
     }
 
     fn write_behind(&mut self, disk: &dyn Disk) -> io::Result<()> {
         let Some(path) = self.data.as_ref().map(|data| data.join(NOTE)) else { return Ok(()) };
         let added = lines(&self.behind);
         // Paths of files that are gone are left out. Where that does not work, the note is longer for a while.
-        if LONG < self.end + added.len() as u64 && self.write_shorter(disk, &path).is_ok() {
+        if !self.is_all && LONG < self.end + added.len() as u64 && self.write_shorter(disk, &path).is_ok() {
             return Ok(());
         }
         if self.file.is_none() {
             self.file = Some(disk.open(&path, Open::ReadWrite)?);
         }
         let file = self.file.as_mut().expect("it was opened");
+        if self.is_all {
+            // What follows is read as paths, and does no harm.
+            file.seek(SeekFrom::Start(0))?;
+            file.write_all(format!("{ALL}\n").as_bytes())?;
+            self.is_all_written = true;
+            return Ok(());
+        }
+        if LONGEST < self.end + added.len() as u64 {
+            // A start would not read so much.
+            self.is_all = true;
+            self.behind.clear();
+            return self.write_behind(disk);
+        }
         file.seek(SeekFrom::Start(self.end))?;
         file.write_all(added.as_bytes())?;
         self.end += added.len() as u64;
@@ -147,37 +203,36 @@ impl Note {
         Ok(())
     }
 
-    /// Opens the note, and reads the paths in it.
-    fn open(&mut self, disk: &dyn Disk, data: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    /// Opens the note, and reads what is in it.
+    fn open(&mut self, disk: &dyn Disk, data: &Path) -> io::Result<NotedFiles> {
         *self = Note { data: Some(data.to_owned()), ..Note::default() };
         let path = data.join(NOTE);
         let is_new = !disk.exists(&path);
         let mut file = match retried(|| disk.open(&path, Open::ReadWrite)) {
             // A full disk, or one that is read only, takes no file. The next failed sync tries again.
-            Err(_) if is_new => return Ok(BTreeSet::new()),
+            Err(_) if is_new => return Ok(NotedFiles::default()),
             opened => opened?,
         };
         let read = retried(|| {
             file.seek(SeekFrom::Start(0))?;
-            read_whole(&mut *file, 2 * LONG)
+            read_whole(&mut *file, LONGEST)
         });
         (self.end, self.file) = (file.len()?, Some(file));
-        let text = String::from_utf8_lossy(&read?).into_owned();
-        let is_below = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
-        // A power cut may leave zeros: the note is not synced.
-        let paths = text.lines().filter(|line| !line.is_empty() && !line.contains('\0')).map(PathBuf::from);
-        let paths: BTreeSet<PathBuf> = paths.filter(|path| is_below(path)).collect();
-        if paths.is_empty() && self.end == ROOM as u64 {
+        let noted = parse(&read?, self.end);
+        if noted.is_empty() && self.end == ROOM as u64 {
             self.end = 0;
         }
-        Ok(paths)
+        Ok(noted)
     }
 
     /// The note has these paths and no other from now on. Where that fails, it has them besides others.
     fn keep(&mut self, left: BTreeSet<PathBuf>) {
-        let mut text = lines(&left);
+        self.noted.clear();
+        (self.bytes, self.is_all, self.is_all_written) = (0, false, false);
+        left.into_iter().for_each(|path| self.add(path));
+        self.behind.clear();
+        let mut text = if self.is_all { format!("{ALL}\n") } else { lines(&self.noted) };
         let end = text.len() as u64;
-        self.noted = left;
         let Some(file) = self.file.as_mut() else { return };
         let len = file.len().unwrap_or(self.end);
         if self.end == 0 && end == 0 && len == ROOM as u64 {
@@ -186,12 +241,92 @@ impl Note {
         // Over the old ones first: a kill may leave some of them.
         text.extend(std::iter::repeat_n('\n', (len as usize).max(ROOM).saturating_sub(text.len())));
         let written = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(text.as_bytes()));
+        self.is_all_written = self.is_all && written.is_ok();
         self.end = if written.is_ok() { end } else { text.len() as u64 };
         if ROOM < text.len() {
             // Empty lines more, where it fails.
             let _ = file.set_len(end.max(ROOM as u64));
         }
     }
+}
+
+/// Bytes of a note that are read.
+const LONGEST: u64 = 2 * LONG;
+
+/// The files that a note has, which is so long.
+fn parse(bytes: &[u8], len: u64) -> NotedFiles {
+    let text = String::from_utf8_lossy(bytes);
+    if LONGEST < len || text.lines().next() == Some(ALL) {
+        return NotedFiles::All;
+    }
+    let is_below = |path: &Path| path.components().all(|part| matches!(part, Component::Normal(_)));
+    // A power cut may leave zeros: the note is not synced.
+    let paths = text.lines().filter(|line| !line.is_empty() && !line.contains('\0')).map(PathBuf::from);
+    NotedFiles::Some(paths.filter(|path| is_below(path)).collect())
+}
+
+/// Files of a data folder that the next start writes again, because their last sync failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NotedFiles {
+    /// These, by their paths in the folder. Some may be gone.
+    Some(BTreeSet<PathBuf>),
+    /// All files of the folder: too many are concerned.
+    All,
+}
+
+impl Default for NotedFiles {
+    fn default() -> NotedFiles {
+        NotedFiles::Some(BTreeSet::new())
+    }
+}
+
+impl NotedFiles {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        matches!(self, NotedFiles::Some(paths) if paths.is_empty())
+    }
+
+    /// Those that the note of a data folder has, which stays as it is.
+    pub fn read(disk: &dyn Disk, data: &Path) -> io::Result<NotedFiles> {
+        let mut file = match retried(|| disk.open(&data.join(NOTE), Open::Read)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(NotedFiles::default()),
+            opened => opened?,
+        };
+        let read = retried(|| {
+            file.seek(SeekFrom::Start(0))?;
+            read_whole(&mut *file, LONGEST)
+        });
+        Ok(parse(&read?, file.len()?))
+    }
+
+    /// Their paths in the folder.
+    fn paths(self, disk: &dyn Disk, data: &Path) -> io::Result<BTreeSet<PathBuf>> {
+        match self {
+            NotedFiles::Some(paths) => Ok(paths),
+            NotedFiles::All => all_files(disk, data),
+        }
+    }
+}
+
+/// The files of a data folder that something may depend on. A lock is in use, and empty.
+fn all_files(disk: &dyn Disk, data: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let (mut files, mut folders) = (BTreeSet::new(), vec![PathBuf::new()]);
+    while let Some(folder) = folders.pop() {
+        for entry in retried(|| disk.read_dir(&data.join(&folder)))? {
+            let path = folder.join(&entry.name);
+            match entry.is_dir {
+                true if path == Path::new("trash") => {}
+                true => folders.push(path),
+                false if path == Path::new(NOTE) || entry.name == "lock" => {}
+                false => _ = files.insert(path),
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn line_bytes(path: &Path) -> u64 {
+    path.as_os_str().len() as u64 + 1
 }
 
 fn lines<'a>(paths: impl IntoIterator<Item = &'a PathBuf>) -> String {
@@ -248,13 +383,15 @@ impl Disk for NotedSyncs {
     fn settle_syncs(&self, data: &Path) -> io::Result<SettledSyncs> {
         let mut note = self.note();
         let mut settled = SettledSyncs::default();
-        let paths = match note.open(&*self.disk, data) {
-            Ok(paths) => paths,
+        let noted = match note.open(&*self.disk, data) {
+            Ok(noted) => noted,
             Err(error) => {
                 settled.unread.push((data.join(NOTE), error));
                 return Ok(settled);
             }
         };
+        settled.is_all = noted == NotedFiles::All;
+        let paths = noted.paths(&*self.disk, data)?;
         let mut left = BTreeSet::new();
         for relative in paths {
             let path = data.join(&relative);
@@ -308,13 +445,13 @@ impl Disk for NotedSyncs {
         self.disk.rename(from, to)?;
         let mut note = self.note();
         let (from, to) = (note.relative(from), note.relative(to));
-        let was_noted = from.is_some_and(|from| note.noted.remove(&from));
+        let was_noted = from.is_some_and(|from| note.remove(&from));
         let Some(to) = to else { return Ok(()) };
-        if !was_noted {
-            note.noted.remove(&to);
-        } else if note.noted.insert(to.clone()) {
-            note.behind.push(to);
+        if was_noted {
+            note.add(to);
             self.catch_up(&mut note);
+        } else {
+            note.remove(&to);
         }
         Ok(())
     }
@@ -323,7 +460,7 @@ impl Disk for NotedSyncs {
         self.disk.remove_file(path)?;
         let mut note = self.note();
         if let Some(path) = note.relative(path) {
-            note.noted.remove(&path);
+            note.remove(&path);
         }
         Ok(())
     }
@@ -338,7 +475,7 @@ impl Disk for NotedSyncs {
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         let note = self.note();
-        if note.relative(from).is_some_and(|from| note.noted.contains(&from)) {
+        if note.relative(from).is_some_and(|from| note.has(&from)) {
             // A copy has its bytes, and a link may lose them.
             return Err(io::Error::new(io::ErrorKind::Unsupported, "the last sync of the file failed"));
         }
@@ -462,6 +599,10 @@ mod tests {
     fn fail(machine: &SimulatedDisk, kinds: &[Call]) {
         let plan = FaultPlan { kinds: kinds.to_vec(), at: 0, times: u64::MAX, fault: Fault::EIO };
         machine.set_plan(Some(plan));
+    }
+
+    fn disk_folders(machine: &SimulatedDisk, folders: &[&str]) {
+        folders.iter().for_each(|folder| machine.create_dir_all(Path::new(folder)).unwrap());
     }
 
     fn write(disk: &NotedSyncs, name: &str, text: &[u8]) -> io::Result<()> {
@@ -601,5 +742,52 @@ mod tests {
         machine.set_plan(None);
         assert!(machine.read(&path(NOTE)).unwrap().len() as u64 <= LONG);
         assert_eq!(start(&machine.kill()).1, [path("stays")]);
+    }
+
+    #[test]
+    fn too_many_files_are_noted_as_all_of_the_folder_also_on_a_disk_that_is_full() {
+        // By their number, and by the bytes of their paths.
+        for (files, name) in [(MOST, ""), (LONG as usize / 200, &*"n".repeat(200))] {
+            let machine = machine();
+            disk_folders(&machine, &["/data/trash", "/data/store/deep"]);
+            let (disk, _) = start(&machine);
+            for name in ["store/deep/early", "store/lock", "trash/gone"] {
+                write(&disk, name, b"1").unwrap();
+            }
+            let early = disk.open(&path("store/deep/early"), Open::ReadWrite).unwrap();
+            fail(&machine, &[Call::Sync, Call::Open, Call::Rename, Call::SetLen]);
+            let failing =
+                |number: usize| disk.synced(&path(&format!("{name}{number}")), Err(io::Error::other("a test")));
+            (0..files).for_each(|number| _ = failing(number));
+            assert!(!disk.note().is_all || !name.is_empty());
+            early.sync_all().unwrap_err();
+            assert!(disk.note().is_all);
+            let linked = disk.hard_link(&path("store/lock"), &path("e"));
+            assert!(linked.is_err_and(|error| crate::is_link_refused(&error)), "any file may be one of them");
+            machine.set_plan(None);
+            let machine = machine.kill();
+            assert_eq!(NotedFiles::read(&machine, Path::new("/data")).unwrap(), NotedFiles::All);
+            let disk = NotedSyncs::new(Arc::new(machine.clone()));
+            let settled = disk.settle_syncs(Path::new("/data")).unwrap();
+            assert!(settled.is_all);
+            assert_eq!(settled.written, [path("store/deep/early")], "neither locks nor what is thrown away");
+            assert_eq!(NotedFiles::read(&machine, Path::new("/data")).unwrap(), NotedFiles::default());
+            assert_eq!(start(&machine.kill()).1, Vec::<PathBuf>::new());
+        }
+    }
+
+    #[test]
+    fn a_start_that_cannot_write_all_files_again_leaves_all_of_them_noted() {
+        let machine = machine();
+        let note = machine.open(&path(NOTE), Open::Create).unwrap();
+        note.write_shared(format!("{ALL}\nore/a\n").as_bytes()).unwrap();
+        for name in ["store/a", "store/b"] {
+            machine.open(&path(name), Open::CreateNew).unwrap().write_shared(b"1").unwrap();
+        }
+        machine.set_plan(Some(FaultPlan { kinds: vec![Call::Rename], at: 1, times: 1, fault: Fault::ENOSPC }));
+        let disk = NotedSyncs::new(Arc::new(machine.clone()));
+        disk.settle_syncs(Path::new("/data")).unwrap_err();
+        machine.set_plan(None);
+        assert_eq!(start(&machine.kill()).1, [path("store/a"), path("store/b")]);
     }
 }

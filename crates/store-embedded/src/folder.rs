@@ -47,7 +47,13 @@ pub fn open(disk: &dyn Disk, dir: &Path) -> Result<FolderLock, StoreError> {
 /// A file cannot be written again. Nothing else was changed.
 pub fn settle_syncs(disk: &dyn Disk, data: &Path) -> Result<(), StoreError> {
     let settled = disk.settle_syncs(data).map_err(io_error(format!("settling the syncs of {}", data.display())))?;
-    for file in settled.written {
+    if settled.is_all {
+        tracing::warn!(
+            files = settled.written.len(),
+            "the last syncs of more files had failed than are noted one by one; all files of the data folder were written again"
+        );
+    }
+    for file in settled.written.iter().filter(|_| !settled.is_all) {
         tracing::warn!(file = %file.display(), "the last sync of the file had failed; it was written again");
     }
     for (file, error) in settled.unread {
