@@ -51,6 +51,8 @@ pub struct Machine {
     /// Whether processes also do what the first rehearsals left out: they keep the mark of how far the time had come, and
     /// look for what an interrupted backup or restore left.
     pub is_whole: bool,
+    /// Whether processes note files whose sync fails, as they must. Without it a rehearsal shows what it finds.
+    pub notes_failed_syncs: bool,
     /// Seconds by which the calendar is ahead of the time of senders.
     pub(crate) ahead: i64,
     pub(crate) memory: Option<Arc<MemoryDriver>>,
@@ -87,6 +89,7 @@ impl Machine {
             memory_limit_bytes: 1 << 30,
             rules: 0,
             is_whole: false,
+            notes_failed_syncs: true,
             ahead: 0,
             memory: (store == StoreKind::Memory).then(Arc::default),
             shared: None,
@@ -111,6 +114,7 @@ impl Machine {
                 memory_limit_bytes: self.memory_limit_bytes,
                 rules: rules(self.rules).clone(),
                 is_whole: self.is_whole,
+                notes_failed_syncs: self.notes_failed_syncs,
                 memory: self.memory.clone(),
                 shared: self.shared.clone(),
             };

@@ -31,6 +31,8 @@ pub(crate) struct NodeOptions {
     pub(crate) rules: Rules,
     /// Whether it also looks for what an interrupted backup or restore left, and keeps the mark of the time.
     pub(crate) is_whole: bool,
+    /// Whether files whose sync fails are noted, as in the server.
+    pub(crate) notes_failed_syncs: bool,
     /// The driver, where it is not the embedded one.
     pub(crate) memory: Option<Arc<MemoryDriver>>,
     /// Where points are, if other nodes write them too. Names are in the embedded store then.
@@ -54,8 +56,10 @@ pub(crate) struct Node {
 impl Node {
     /// Opens the data folder.
     pub(crate) async fn open(mut options: NodeOptions) -> Result<Node, String> {
-        // As in the server; each process has its own.
-        options.host.disk = Arc::new(NotedSyncs::new(options.host.disk.clone()));
+        // Each process has its own.
+        if options.notes_failed_syncs {
+            options.host.disk = Arc::new(NotedSyncs::new(options.host.disk.clone()));
+        }
         let (disk, data) = (&options.host.disk, &*options.data);
         let damage = DamageLog::new();
         disk.create_dir_all(data).map_err(|error| error.to_string())?;
