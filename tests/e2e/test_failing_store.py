@@ -274,6 +274,9 @@ def test_what_an_fsync_did_not_bring_to_the_disk_is_written_again_by_the_next_st
     shim.end()
     noted = {path: path.stat().st_ino for path in map(server.data.joinpath, note.read_text().split()) if path.exists()}
     assert noted
+    checked = run("verify", str(server.data))
+    lines = [line for line in checked.stdout.splitlines() if line.startswith("written again by the next start: ")]
+    assert any("journal/" in line for line in lines), checked
     server.environment = {}
     server.start()
     assert served(server, "second.a")() == points

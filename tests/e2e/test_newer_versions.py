@@ -54,7 +54,7 @@ def journal(data):
 NEWER = {
     "spec": ("store/spec", text_file("store/spec", "layout 2", "layout 7", "check"), "layout 7", "layout 2 to 3"),
     "codec": ("store/spec", text_file("store/spec", "row codec 1", "row codec 7", "check"), "row codec 7", "row codec 1 to 2"),
-    "manifest": ("store/manifest", text_file("store/manifest", "rows 1", "rows 7", "end"), "version 7", "versions 1 to 6"),
+    "manifest": ("store/manifest", text_file("store/manifest", "rows 1", "rows 8", "end"), "version 8", "versions 1 to 7"),
     "rows": ("1-1.rows", header_of("store/datapoints_*/*/1-1.rows", 8, 64), "version 7", "versions 1 to 3"),
     "names": ("names/00000001.log", header_of("store/names/*.log", 8, 68), "version 7", "version 1"),
     "events": ("events/00000001.log", header_of("store/events/*.log", 8, 68), "version 7", "version 1"),

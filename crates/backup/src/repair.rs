@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, path::Path};
 use host::{DamagedFolder, Disk, Host, replace_file};
 use ingest::wal::{check_chain, name_of_missing, note_lengths, note_missing, read_contents, without_damage};
 use metric::MetricId;
-use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, read_journal_mark};
+use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, read_journal_mark, remade_manifest};
 
 use crate::{
     error::BackupError,
@@ -61,7 +61,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let is_named = before.faults().any(|(_, fault)| fault.metrics.is_some());
     let names = if is_named { store_embedded::names_of(disk, &store) } else { BTreeMap::new() };
     // A repair ends these reports, also where every byte can be read.
-    let is_done = before.is_good() && !has_noted_losses(disk, &store);
+    let is_done = before.is_good() && !has_noted_losses(disk, &store) && remade_manifest(disk, &store).is_none();
     if dry_run || is_done {
         return Ok(Repaired { before, after: None, names });
     }

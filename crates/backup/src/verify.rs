@@ -6,7 +6,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::Disk;
+use host::{Disk, NotedFiles};
 use ingest::wal::read_contents;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
@@ -14,7 +14,7 @@ use store::LAST_NUMBER;
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
     lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, of_other_timeline, other_store,
-    read_journal_mark, read_manifest, unlisted_rows, without_name,
+    read_journal_mark, read_manifest, remade_manifest, unlisted_rows, without_name,
 };
 
 use crate::{
@@ -109,6 +109,8 @@ pub struct Report {
     pub files: Vec<Checked>,
     /// What earlier damage cost, and what is not to be read any more.
     pub known_losses: Vec<KnownLoss>,
+    /// Files whose last sync failed: the next start writes them again.
+    pub written_again: NotedFiles,
 }
 
 /// What is lost since an earlier damage, though every byte can be read now.
@@ -231,6 +233,16 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             report.files.push(check(disk, data, store, path));
         }
     }
+    match NotedFiles::read(disk, data) {
+        Ok(NotedFiles::Some(mut paths)) => {
+            paths.retain(|path| disk.exists(&data.join(path)));
+            report.written_again = NotedFiles::Some(paths);
+        }
+        Ok(all) => report.written_again = all,
+        Err(error) => {
+            report.add(PathBuf::from(host::NOTE_OF_SYNCS), DamagedPart::of_file("file", 0, error.to_string()));
+        }
+    }
     compare_with_manifest(disk, data, &mut report);
     match foreign {
         Some(ours) => {
@@ -315,6 +327,10 @@ fn find_known_losses(disk: &dyn Disk, store: &Path, report: &mut Report) {
         };
         let (file, how) = (Path::new("store").join(lost.path), how.to_owned());
         report.known_losses.push(KnownLoss { file, how, metrics: Some(lost.metrics), span: Some(lost.span) });
+    }
+    if let Some(how) = remade_manifest(disk, store) {
+        let file = Path::new("store").join("manifest");
+        report.known_losses.push(KnownLoss { file, how, metrics: None, span: None });
     }
     let mut stored = IdSet::default();
     for file in &mut report.files {

@@ -141,20 +141,24 @@ impl ReadPlan<'_> {
             // A finer slot that has expired may have had its point, which a journal brings once more.
             let changes = changes_of(&stage, slot, &below.changes, &mut at_change);
             let changes = &changes[changes.partition_point(|change| change.slot < kept_from)..];
-            let is_complete = complete_from <= retention.stages()[index].time(slot);
-            let unwritten = if is_complete { None } else { self.coverage.unwritten(&stage, slot, self.points) };
-            let pending = PendingSlot { direct: point_of(&mut direct, slot), unwritten };
             let is_damaged = |damaged: &[Need]| {
                 known.count == 0 && damaged.iter().any(|need| need.stage == index && need.slots.contains(&slot))
             };
+            let is_outdated = self.is_outdated(index, slot);
+            let is_unknown = is_outdated || is_damaged(&self.damaged);
+            // Of a single writer, a slot has nothing besides finer slots that have all of their points.
+            let is_full = || self.coverage.is_alone && fold_full(&stage, children.iter().copied()).1;
+            let is_complete = complete_from <= retention.stages()[index].time(slot) || is_unknown && is_full();
+            let unwritten = if is_complete { None } else { self.coverage.unwritten(&stage, slot, self.points) };
+            let pending = PendingSlot { direct: point_of(&mut direct, slot), unwritten };
             // Of other writers' parts, which nothing else tells.
             let is_doubtful = is_damaged(&self.known_damage)
                 || pending.direct.is_none()
-                    && (self.has_damage(index - 1, first_child, children, below)
-                        || !is_complete && is_damaged(&self.damaged));
+                    && (self.has_damage(index - 1, first_child, children, below) || !is_complete && is_unknown);
             let row = if is_doubtful {
-                // What is stored is right, and so are points that no row counts yet.
-                unwritten.filter(|_| known.count > 0).map(|points| with_points(stage.method, *known, points))
+                // What is stored is right, unless it is outdated, and so are points that no row counts yet.
+                let unwritten = unwritten.filter(|_| known.count > 0 && !is_outdated);
+                unwritten.map(|points| with_points(stage.method, *known, points))
             } else {
                 let coverage = match is_complete {
                     true => SlotCoverage::Complete,
@@ -166,6 +170,11 @@ impl ReadPlan<'_> {
                     {
                         // Not made of its finer slots: a writer cannot go on from these.
                         derived.kept.push(slot);
+                        if changes.iter().any(|change| self.is_outdated(index - 1, change.slot)) {
+                            // What the row counts of a slot that changes is not known.
+                            derived.doubtful.push(slot);
+                            continue;
+                        }
                         let last = children.iter().rposition(|child| 0 < child.count);
                         let latest = self.latest.get(&(index, slot)).copied().unwrap_or(i64::MIN);
                         let last = last.map(|place| first_child + place as u32);
@@ -220,13 +229,14 @@ impl ReadPlan<'_> {
     fn has_damage(&self, stage: usize, first: Slot, cells: &[Partial], derived: &DerivedStage) -> bool {
         let end = first.saturating_add(cells.len() as u32);
         let is_in = |slot: &Slot| (first..end).contains(slot);
+        let within = |need: &Need| need.slots.start.max(first)..need.slots.end.min(end);
+        let is_changed = |slot| derived.changes.binary_search_by_key(&slot, |change| change.slot).is_ok();
         derived.doubtful.iter().any(is_in)
-            || self.damaged.iter().any(|need| {
-                need.stage == stage && {
-                    let (from, until) = (need.slots.start.max(first), need.slots.end.min(end));
-                    (from..until).any(|slot| cells[(slot - first) as usize].count == 0)
-                }
-            })
+            || self.outdated.iter().any(|need| need.stage == stage && within(need).any(|slot| !is_changed(slot)))
+            || self
+                .damaged
+                .iter()
+                .any(|need| need.stage == stage && within(need).any(|slot| cells[(slot - first) as usize].count == 0))
     }
 
     /// The known stretches of a stage, filled with the stored slots.
@@ -464,6 +474,95 @@ mod tests {
         assert_eq!(derived(59..61), (vec![], vec![(1, 1), (1, 2)]));
         // The new point replaces the slot that cannot be read.
         assert_eq!(derived(1..2), (all, vec![]));
+    }
+
+    #[test]
+    fn nothing_is_made_from_a_value_that_may_be_older_than_one_that_cannot_be_read() {
+        let policy = policy("1440*60s:48*3600s:60*86400s", Aggregation::Sum);
+        let points = pending(&[(61, 10.0), (130, 1.0)]);
+        let points = SortedPoints::of(&[&points]);
+        let derived = |places: std::ops::Range<u32>, of_hours: std::ops::Range<u32>| {
+            let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, 3 * 3600), 2);
+            let hours = plan.needs().iter().position(|need| need.stage == 1).unwrap();
+            assert_eq!((plan.needs()[0].slots.clone(), plan.needs()[hours].slots.clone()), (60..180, 0..24));
+            plan.note_outdated(0, &[0..0, places]);
+            plan.note_outdated(hours, &[0..0, of_hours]);
+            let mut cells: Vec<(&[f64], &[u32])> = vec![(&[], &[]); plan.needs().len()];
+            let minutes = [2.0; 120];
+            cells[0] = (&minutes, &[]);
+            let (stored, counts) = ([500.0; 24], [60; 24]);
+            cells[hours] = (&stored, &counts);
+            let derived = plan.derive(&cells);
+            ([stage(&derived.rows, 1), stage(&derived.rows, 2)], derived.doubtful)
+        };
+        let (first, second) = ((1, 128.0, 60), (2, 119.0, 60));
+        let day = vec![(0, 22.0 * 500.0 + 128.0 + 119.0, 24 * 60)];
+        assert_eq!(derived(0..0, 0..0), ([vec![first, second], day.clone()], vec![]));
+        assert_eq!(derived(4..6, 0..0), ([vec![second], vec![]], vec![(1, 1), (2, 0)]));
+        assert_eq!(derived(59..61, 0..0).1, [(1, 1), (1, 2), (2, 0)]);
+        // The new point replaces the value that may be older.
+        assert_eq!(derived(1..2, 0..0), ([vec![first, second], day.clone()], vec![]));
+        // So does an hour that is made of its minutes; another hour of the day is not.
+        assert_eq!(derived(0..0, 1..3), ([vec![first, second], day], vec![]));
+        assert_eq!(derived(0..0, 3..4), ([vec![first, second], vec![]], vec![(2, 0)]));
+    }
+
+    #[test]
+    fn a_stored_row_that_may_be_older_than_one_that_cannot_be_read_gets_no_points() {
+        let policy = policy("60*60s:48*3600s", Aggregation::Sum);
+        let points = pending(&[(70, 10.0)]);
+        let points = SortedPoints::of(&[&points]);
+        for (is_outdated, rows) in [(false, vec![(1, 35.0, 11)]), (true, vec![])] {
+            let this_writer = Stored::Through { last: 69, horizon: None };
+            let coverage = Coverage { this_writer, ..coverage(Stored::Unknown, EXPIRED) };
+            let mut plan = ReadPlan::new(&policy, &points, coverage, 1);
+            let hours = plan.needs().len() - 1;
+            plan.note_damage(0, None);
+            plan.note_outdated(hours, &[0..0, 0..u32::from(is_outdated)]);
+            let mut cells: Vec<(&[f64], &[u32])> = vec![(&[], &[]); plan.needs().len()];
+            cells[hours] = (&[25.0], &[10]);
+            let derived = plan.derive(&cells);
+            assert_eq!(stage(&derived.rows, 1), rows);
+        }
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_or_may_be_older_is_made_again_of_finer_slots_that_have_all_points() {
+        let policy = policy("60*60s:48*3600s", Aggregation::Sum);
+        let points = pending(&[(61, 10.0)]);
+        let points = SortedPoints::of(&[&points]);
+        for is_outdated in [false, true] {
+            for (absent, rows) in [(60, vec![(1, 69.0, 60)]), (7, vec![])] {
+                let coverage = Coverage { is_alone: true, ..coverage(Stored::Unknown, EXPIRED) };
+                let mut plan = ReadPlan::new(&policy, &points, coverage, 1);
+                let mut minutes = [1.0; 61];
+                minutes[absent] = f64::NAN;
+                let of_hour: (&[f64], &[u32]) = if is_outdated { (&[100.0], &[70]) } else { (&[], &[]) };
+                match is_outdated {
+                    true => plan.note_outdated(1, &[0..0, 0..1]),
+                    false => plan.note_damage(1, None),
+                }
+                let derived = plan.derive(&[(&minutes[..60], &[]), of_hour]);
+                assert_eq!(stage(&derived.rows, 1), rows, "{is_outdated}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_point_that_replaces_one_that_may_be_older_is_not_taken_from_a_row_with_points_of_its_own() {
+        let policy = policy("60*60s:48*3600s", Aggregation::Sum);
+        let points = pending(&[(100, 10.0)]);
+        let points = SortedPoints::of(&[&points]);
+        for (is_outdated, rows) in [(false, vec![(1, 108.0, 50)]), (true, vec![])] {
+            let coverage = Coverage { is_alone: true, rows_alone_until: EXPIRED, ..coverage(Stored::Unknown, 8000) };
+            let mut plan = ReadPlan::new(&policy, &points, coverage, 1);
+            let mut minutes = [f64::NAN; 60];
+            (minutes[40], minutes[41]) = (2.0, 1.0);
+            plan.note_outdated(0, &[0..0, if is_outdated { 40..41 } else { 0..0 }]);
+            let derived = plan.derive(&[(&minutes, &[]), (&[100.0], &[50])]);
+            assert_eq!(stage(&derived.rows, 1), rows);
+            assert_eq!(derived.doubtful.len(), usize::from(is_outdated));
+        }
     }
 
     #[test]

@@ -88,6 +88,13 @@ impl<'a> WritePlan<'a> {
         }
     }
 
+    /// As [`ReadPlan::note_outdated`].
+    pub fn note_outdated(&mut self, need: usize, places: &[Range<u32>]) {
+        if need < self.plan.needs().len() {
+            self.plan.note_outdated(need, places);
+        }
+    }
+
     /// As [`ReadPlan::note_latest`].
     pub fn note_latest(&mut self, need: usize, place: u32, time: Timestamp) {
         if need < self.plan.needs().len() {

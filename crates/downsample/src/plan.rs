@@ -30,6 +30,8 @@ pub struct ReadPlan<'a> {
     pub(crate) damaged: Vec<Need>,
     /// Those of them that are known to be stored.
     pub(crate) known_damage: Vec<Need>,
+    /// Stored slots whose value may be older than one that cannot be read.
+    pub(crate) outdated: Vec<Need>,
     /// Stage and slot, and when the last finer slot begins that is known to be stored in it.
     pub(crate) latest: BTreeMap<(usize, Slot), Timestamp>,
 }
@@ -79,6 +81,7 @@ impl<'a> ReadPlan<'a> {
             needs,
             damaged: Vec::new(),
             known_damage: Vec::new(),
+            outdated: Vec::new(),
             latest: BTreeMap::new(),
         }
     }
@@ -98,10 +101,27 @@ impl<'a> ReadPlan<'a> {
     pub fn note_damage(&mut self, need: usize, places: Option<&[Range<u32>]>) {
         let Need { stage, slots } = self.needs[need].clone();
         let Some(places) = places else { return self.damaged.push(Need { stage, slots }) };
-        let slot = |place: u32| slots.start.saturating_add(place).min(slots.end);
-        let damaged = places.iter().map(|places| Need { stage, slots: slot(places.start)..slot(places.end) });
-        self.known_damage.extend(damaged.clone());
+        let damaged = self.slots_at(need, places);
+        self.known_damage.extend(damaged.iter().cloned());
         self.damaged.extend(damaged);
+    }
+
+    /// Stored slots of the need at this place, at these places, may have an older value than one that cannot be read: no row is made
+    /// from it. Where points replace it, it does not matter.
+    pub fn note_outdated(&mut self, need: usize, places: &[Range<u32>]) {
+        let outdated = self.slots_at(need, places);
+        self.outdated.extend(outdated);
+    }
+
+    fn slots_at(&self, need: usize, places: &[Range<u32>]) -> Vec<Need> {
+        let Need { stage, slots } = &self.needs[need];
+        let slot = |place: u32| slots.start.saturating_add(place).min(slots.end);
+        places.iter().map(|places| Need { stage: *stage, slots: slot(places.start)..slot(places.end) }).collect()
+    }
+
+    /// Whether the stored value of a slot may be older than one that cannot be read.
+    pub(crate) fn is_outdated(&self, stage: usize, slot: Slot) -> bool {
+        self.outdated.iter().any(|need| need.stage == stage && need.slots.contains(&slot))
     }
 
     /// A slot of the need at this place has points of this time or a later one, which the finer stages of the policy may lack.

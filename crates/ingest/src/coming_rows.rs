@@ -66,6 +66,7 @@ fn lay_row(row: &Run, fetch: &Fetch, cells: &mut Cells) {
             continue;
         }
         cells.values[place] = row.values[of_row];
+        cells.note_newest(place as u32);
         if fetch.table.aggregated {
             cells.counts[place] = row.counts.get(of_row).copied().unwrap_or(1);
         }

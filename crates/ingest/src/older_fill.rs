@@ -238,6 +238,11 @@ fn fill_from(
     cells.values.resize(target.len, f64::NAN);
     cells.counts.resize(if is_aggregated { target.len } else { 0 }, 0);
     let (is_of_other, method) = (is_of_other_method(source, target), source.policy.aggregation);
+    let mut outdated = outdated_places(target, source, &from.outdated_at);
+    if !made.of_points.is_empty() {
+        let points = all.iter().filter(|of| !of.table.aggregated);
+        points.for_each(|of| outdated.extend(outdated_places(target, of, &of.stored.outdated_at)));
+    }
     for Fill { place, partial, beyond } in fills {
         let found = made.of_points.binary_search_by_key(&place, |(place, _)| *place);
         let exact = found.ok().map(|index| made.of_points[index].1);
@@ -255,6 +260,10 @@ fn fill_from(
             made.beyond.extend(beyond);
             made.note(place, target.table.stage.time(target.first_slot + place as u32));
             cells.values[place] = partial.value;
+            match outdated.contains(&place) {
+                true => cells.note_outdated(place as u32),
+                false => cells.note_newest(place as u32),
+            }
             if is_aggregated {
                 cells.counts[place] = partial.count;
             }
@@ -267,6 +276,11 @@ fn fill_from(
             others.for_each(|method| cells.note_earlier(place, method));
         }
     }
+}
+
+/// The slots of the target in which a source has values that may be older than ones that cannot be read, by place.
+fn outdated_places(target: &Target<'_>, source: &Source<'_>, outdated_at: &[Range<u32>]) -> HashSet<usize> {
+    outdated_at.iter().cloned().flatten().filter_map(|place| target.place(source, place as usize)).collect()
 }
 
 /// Whether what a policy shows means something else than what the target's would make of the same points.
@@ -399,4 +413,41 @@ fn fills(
         fill.partial = converted(fill.partial, source.policy, target.policy, stage);
     }
     fills
+}
+
+#[cfg(test)]
+mod tests {
+    use metric::Aggregation;
+
+    use super::*;
+
+    #[test]
+    fn a_slot_that_is_filled_from_an_outdated_one_is_outdated() {
+        let policy = |retention: &str| Policy {
+            retention: retention.parse().unwrap(),
+            aggregation: Aggregation::Sum,
+            ..Policy::default()
+        };
+        let (older, newer) = (policy("600*1s:360*10s"), policy("600*1s:60*60s"));
+        let mut stored = Cells { values: vec![1.0; 18], counts: vec![10; 18], ..Cells::default() };
+        [7, 15].into_iter().for_each(|place| stored.note_outdated(place));
+        let (table, first_slot, filled) = (older.table(1), 0, Cells::default());
+        let sources = [Source { policy: &older, table, first_slot, len: 18, stored, filled }];
+        let target = Target {
+            policy: &newer,
+            table: newer.table(1),
+            first_slot,
+            len: 3,
+            is_of_points: false,
+            points_since: 0,
+            is_of_one_step: true,
+            points: &[],
+        };
+        // The last slot is stored.
+        let mut cells = Cells { values: vec![f64::NAN, f64::NAN, 70.0], counts: vec![0, 0, 70], ..Cells::default() };
+        fill(&target, &mut cells, sources.iter(), &sources, |_| false);
+        assert_eq!((cells.values.clone(), cells.counts.clone()), (vec![6.0, 6.0, 70.0], vec![60, 60, 70]));
+        assert_eq!([0, 1, 2].map(|place| cells.is_outdated(place)), [false, true, false]);
+        assert!(cells.is_damaged);
+    }
 }

@@ -8,7 +8,7 @@ use std::{
 };
 
 use host::Disk;
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use store::JournalMark;
 
 use crate::{
@@ -37,6 +37,8 @@ pub(crate) struct Commits {
     /// A flush under way: after a crash its files are newer than the manifest.
     flushing: Option<u64>,
     metrics_below: u32,
+    /// When the manifest was made again of the files.
+    pub(crate) remade: Option<Timestamp>,
     pub(crate) journal: Option<JournalMark>,
     /// What the manifest on the disk says of the ends of the logs.
     pub(crate) ends: LogEnds,
@@ -66,6 +68,7 @@ impl Commits {
             has_newer: false,
             flushing: None,
             metrics_below: manifest.metrics_below,
+            remade: manifest.remade,
             journal: manifest.journal,
             ends: manifest.ends,
             logs: [None, None],
@@ -105,6 +108,11 @@ impl Commits {
     /// Flushes from this number on were newer than the manifest that the start found.
     pub(crate) fn next_flush_of_manifest(&self) -> u64 {
         self.found_next
+    }
+
+    /// All flushes until now have this number or an earlier one.
+    pub(crate) fn last_flush(&self) -> u64 {
+        self.next_flush - 1
     }
 
     /// A file with this flush exists: the next one is later.
@@ -199,6 +207,7 @@ impl Commits {
             store: self.store,
             next_flush: self.flushing.unwrap_or(self.next_flush),
             metrics_below: self.metrics_below,
+            remade: self.remade,
             journal: self.journal,
             ends: self.ends_now(),
             files,

@@ -139,6 +139,11 @@ pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
     lost.chain(missing).collect()
 }
 
+/// What is known of a manifest that a start made again of the files that were there, until a repair.
+pub fn remade_manifest(disk: &dyn Disk, store: &Path) -> Option<String> {
+    status::manifest_of(disk, store)?.remade.map(opening::remade_text)
+}
+
 /// What damage has cost the log of names, as starts have noted it until a repair.
 fn noted_losses(disk: &dyn Disk, store: &Path) -> Losses {
     let (mut losses, mut known, mut deleted) = (Losses::default(), IdSet::default(), IdSet::default());

@@ -19,7 +19,13 @@ pub(crate) struct Lost {
     pub(crate) last: RowKey,
     /// No lost row had a slot after it, so that later points are not doubted.
     pub(crate) newest: Slot,
+    /// Rows of later flushes are newer than what is lost. The manifest does not have it: a start takes all flushes before it for
+    /// older ones, see [`ANY_FLUSH`].
+    pub(crate) flush: u64,
 }
+
+/// The flush of lost rows where that is not known: rows of any file may be older than these.
+pub(crate) const ANY_FLUSH: u64 = u64::MAX;
 
 impl Lost {
     /// All rows of a window up to a time, Unix seconds.
@@ -32,6 +38,7 @@ impl Lost {
             first: RowKey { group: group(first_slot), metric: MetricId(0) },
             last: RowKey { group: group(newest), metric: MetricId(u32::MAX) },
             newest: newest.min(table.stage.slot(until).unwrap_or(newest)),
+            flush: ANY_FLUSH,
         }
     }
 
@@ -51,6 +58,7 @@ impl Lost {
             first: self.first.min(other.first),
             last: self.last.max(other.last),
             newest: self.newest.max(other.newest),
+            flush: self.flush.max(other.flush),
         }
     }
 }
@@ -85,7 +93,7 @@ mod tests {
 
     fn range(first: u32, last: u32, newest: Slot) -> Lost {
         let key = |metric| RowKey { group: 7, metric: MetricId(metric) };
-        Lost { first: key(first), last: key(last), newest }
+        Lost { first: key(first), last: key(last), newest, flush: ANY_FLUSH }
     }
 
     #[test]

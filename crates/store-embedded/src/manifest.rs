@@ -1,10 +1,11 @@
 //! The manifest: which files of rows a store has, so that a missing one is noticed.
 //!
 //! ```text
-//! plumbago rows 6
+//! plumbago rows 7
 //! store 0000000000000000000000000000002a
 //! next 10
 //! metrics 1000
+//! remade 1700000000
 //! journal 3 5 6 83ab0f1577c29d04
 //! names 1 70512
 //! events 1 60
@@ -23,7 +24,8 @@
 //! `journal` is a [`JournalMark`]; there is none before the first start, and in version 1. `names` and `events` are the
 //! [`LogEnd`]s of the logs; version 3 may have them. A file has its bytes, the checksum of its index, its rows, its first and last metric, its newest slot, and the
 //! opening of the store that wrote it, where that is known (version 3; of the mark, too). `missing` is a file that a start did
-//! not find (version 4), `gone` one that a restored backup lacks (version 5). Version 6 may name tables of rollups. `end` has the CRC-32 of all bytes before the line.
+//! not find (version 4), `gone` one that a restored backup lacks (version 5). Version 6 may name tables of rollups. `remade` says when
+//! a start made the manifest again of the files that were there, until a repair (version 7). `end` has the CRC-32 of all bytes before the line.
 //!
 //! The lines of lost rows and of files that are not there come twice, in front of the `file` lines and at the end, and there a
 //! second `store` line: nothing else remembers what they say, and a manifest with damage in one of both still has the other.
@@ -34,11 +36,11 @@ use std::{
     path::Path,
 };
 
-use metric::{Aggregation, MetricId, Slot, Stage, Table};
+use metric::{Aggregation, MetricId, Slot, Stage, Table, Timestamp};
 use store::JournalMark;
 
 use crate::{
-    lost::Lost,
+    lost::{ANY_FLUSH, Lost},
     record_log::{LogEnd, LogEnds},
     row_file::{Flushes, RowFile},
     row_key::{GROUP_SLOTS, RowKey},
@@ -46,9 +48,9 @@ use crate::{
 };
 
 const FIRST_LINE: &str = "plumbago rows ";
-/// The version that is read, and written where a table is the rollup of a method. Of others version 5 is written, without `gone` files version 4, and without missing ones version 3. One whose files do not say who wrote them is written as version 2, and one without lost rows
+/// The version that is read, and written where a start made the manifest again. Of others version 6 is written where a table is the rollup of a method, of others version 5 is written, without `gone` files version 4, and without missing ones version 3. One whose files do not say who wrote them is written as version 2, and one without lost rows
 /// and a mark of the journal, too, as version 1: earlier programs read these.
-pub(crate) const VERSION: u32 = 6;
+pub(crate) const VERSION: u32 = 7;
 
 /// Bytes that are read of a manifest: those of two million files.
 pub(crate) const LONGEST: u64 = 256 << 20;
@@ -94,6 +96,7 @@ impl ManifestFile {
             first: RowKey { group: first, metric: self.metrics.0.min(self.metrics.1) },
             last: RowKey { group: first.saturating_add(groups - 1), metric: self.metrics.1 },
             newest: self.newest,
+            flush: self.flushes.last,
         }
     }
 
@@ -118,6 +121,8 @@ pub(crate) struct Manifest {
     pub(crate) next_flush: u64,
     /// Every metric that a row was ever of is below it.
     pub(crate) metrics_below: u32,
+    /// When a start made it again of the files that were there, Unix seconds: which were missing then is not known. Until a repair.
+    pub(crate) remade: Option<Timestamp>,
     /// How much of the journal is in the files and in the names.
     pub(crate) journal: Option<JournalMark>,
     /// The places up to which the logs were on the disk when the manifest was written, or before.
@@ -150,7 +155,8 @@ impl Manifest {
 
     pub(crate) fn encode(&self) -> String {
         let version = match () {
-            () if self.has_rollups() => VERSION,
+            () if self.remade.is_some() => VERSION,
+            () if self.has_rollups() => 6,
             () if self.missing.iter().any(|file| file.is_gone) => 5,
             () if !self.missing.is_empty() => 4,
             () if self.files.iter().any(|file| file.opening != 0) => 3,
@@ -163,6 +169,9 @@ impl Manifest {
             "{FIRST_LINE}{version}\nstore {:032x}\nnext {}\nmetrics {}\n",
             self.store, self.next_flush, self.metrics_below
         );
+        if let Some(at) = self.remade {
+            let _ = writeln!(text, "remade {at}");
+        }
         if let Some(JournalMark { removed_below, stored_below, newest, opening }) = self.journal {
             let _ = write!(text, "journal {removed_below} {stored_below} {newest}");
             end_with(&mut text, opening);
@@ -189,7 +198,7 @@ impl Manifest {
 
     /// Appends the lines of what only the manifest remembers.
     fn add_losses(&self, text: &mut String) {
-        for (window, Lost { first, last, newest }) in &self.lost {
+        for (window, Lost { first, last, newest, .. }) in &self.lost {
             let (RowKey { group, metric }, RowKey { group: last_group, metric: last_metric }) = (first, last);
             let window = folder(*window);
             let _ = writeln!(text, "lost {} {group} {metric} {last_group} {last_metric} {newest}", window.display());
@@ -257,6 +266,7 @@ impl Manifest {
             "store" => self.store = u128::from_str_radix(rest, 16).ok()?,
             "next" => self.next_flush = rest.parse().ok()?,
             "metrics" => self.metrics_below = rest.parse().ok()?,
+            "remade" => self.remade = Some(rest.parse().ok()?),
             "journal" => self.journal = Some(mark_of(rest)?),
             "names" => self.ends.names = Some(end_of(rest)?),
             "events" => self.ends.events = Some(end_of(rest)?),
@@ -277,7 +287,8 @@ fn lost_of(line: &str) -> Option<(WindowKey, Lost)> {
     let numbers: Vec<u32> = words.map(|word| word.parse().ok()).collect::<Option<_>>()?;
     let &[group, metric, last_group, last_metric, newest] = &numbers[..] else { return None };
     let key = |group, metric| RowKey { group, metric: MetricId(metric) };
-    Some((window, Lost { first: key(group, metric), last: key(last_group, last_metric), newest }))
+    let (first, last) = (key(group, metric), key(last_group, last_metric));
+    Some((window, Lost { first, last, newest, flush: ANY_FLUSH }))
 }
 
 fn mark_of(line: &str) -> Option<JournalMark> {
@@ -369,15 +380,26 @@ mod tests {
         };
         let expired = BTreeSet::from([(window.0, 7041)]);
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
-        let lost = vec![(window, Lost { first: key(0), last: key(99), newest: 28_333_540 })];
+        let lost = vec![(window, Lost { first: key(0), last: key(99), newest: 28_333_540, flush: ANY_FLUSH })];
         let journal = Some(JournalMark { removed_below: 3, stored_below: 5, newest: 6, opening: 0x83ab });
         let (files, end) = (vec![file], |file, bytes| Some(LogEnd { file, bytes }));
         let ends = LogEnds { names: end(1, 70_512), events: end(12, 60) };
         let missing = ManifestFile { flushes: Flushes { first: 10, last: 12 }, ..file };
         let gone = ManifestFile { flushes: Flushes { first: 13, last: 13 }, is_gone: true, ..file };
         let missing = vec![missing, gone];
-        let whole =
-            Manifest { store: 42, next_flush: 10, metrics_below: 1000, journal, ends, files, expired, lost, missing };
+        let remade = None;
+        let whole = Manifest {
+            store: 42,
+            next_flush: 10,
+            metrics_below: 1000,
+            remade,
+            journal,
+            ends,
+            files,
+            expired,
+            lost,
+            missing,
+        };
         let without = Manifest { missing: Vec::new(), ..whole.clone() };
         assert!(without.encode().starts_with("plumbago rows 3\n"), "earlier programs read it");
         let without = Manifest { missing: whole.missing[..1].to_vec(), ..whole.clone() };
@@ -387,6 +409,9 @@ mod tests {
         let manifest = Manifest { expired: [rollup].into_iter().chain(whole.expired.clone()).collect(), ..whole };
         let text = manifest.encode();
         assert!(text.starts_with("plumbago rows 6\n"), "programs that do not know rollups refuse it");
+        let manifest = Manifest { remade: Some(1_700_000_000), ..manifest };
+        let text = manifest.encode();
+        assert!(text.starts_with("plumbago rows 7\n"), "programs that would forget that it was made again refuse it");
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(manifest));
         for bit in 0..text.len() * 8 {
             let mut flipped = text.clone().into_bytes();
@@ -415,7 +440,7 @@ mod tests {
         let missing = ManifestFile { flushes: Flushes { first: 10, last: 12 }, ..file };
         let gone = ManifestFile { flushes: Flushes { first: 13, last: 13 }, is_gone: true, ..file };
         let key = |metric| RowKey { group: 28_333, metric: MetricId(metric) };
-        let lost = (window, Lost { first: key(0), last: key(99), newest: 28_333_540 });
+        let lost = (window, Lost { first: key(0), last: key(99), newest: 28_333_540, flush: ANY_FLUSH });
         let whole = Manifest {
             store: 42,
             files: vec![file],

@@ -184,6 +184,13 @@ impl Window {
         self.state.read().lost.clone()
     }
 
+    /// A start found rows that were lost when this flush was the last one.
+    pub(crate) fn lost_until(&self, flush: u64) {
+        let mut state = self.state.write();
+        let dated = |lost: &Lost| Lost { flush: lost.flush.min(flush), ..*lost };
+        state.lost = Arc::new(state.lost.iter().map(dated).collect());
+    }
+
     /// Files that a start did not find.
     pub(crate) fn missing(&self) -> Arc<Vec<ManifestFile>> {
         self.state.read().missing.clone()
@@ -272,15 +279,18 @@ impl Window {
         in_files.chain(state.active.newest()).chain(state.frozen.as_ref().and_then(|frozen| frozen.newest())).max()
     }
 
-    /// Calls `each` with the place of every key and each row that it has, oldest first. Keys rise, and may repeat.
+    /// Calls `each` with the place of every key and each row that it has, oldest first, and with what is lost or cannot be read between
+    /// them. Keys rise, and may repeat.
     pub(crate) fn rows(
         &self,
         keys: &[RowKey],
         from: ReadFrom,
         mut each: impl FnMut(usize, Lookup<'_>),
     ) -> Result<(), Missed> {
+        // Before the files: a reader that sees a complete window sees all of them.
+        let is_incomplete = self.is_incomplete();
         let (mut copied, mut places) = (Vec::new(), Vec::new());
-        let (files, frozen) = {
+        let (files, frozen, lost, missing) = {
             let state = self.state.read();
             if !state.active.is_empty() {
                 for (place, key) in keys.iter().enumerate() {
@@ -290,10 +300,17 @@ impl Window {
                     }
                 }
             }
-            (state.files.clone(), state.frozen.clone())
+            (state.files.clone(), state.frozen.clone(), state.lost.clone(), state.missing.clone())
         };
+        let mut gaps = Gaps::of(&lost, &missing);
         for file in files.iter() {
+            gaps.before(file.header().flushes.first, keys, &mut each);
             file.rows(keys, from, &mut each)?;
+        }
+        gaps.before(u64::MAX, keys, &mut each);
+        if is_incomplete {
+            // Where the flushes of the files are that cannot be opened is not asked.
+            (0..keys.len()).for_each(|place| each(place, Lookup::Unreadable(Slot::MAX)));
         }
         if let Some(frozen) = frozen {
             for (place, key) in keys.iter().enumerate() {
@@ -308,5 +325,41 @@ impl Window {
             start = end;
         }
         Ok(())
+    }
+}
+
+/// What a window has no rows of, in the order of flushes: rows of files whose first flush is later are newer.
+struct Gaps<'a> {
+    all: Vec<(u64, Gap<'a>)>,
+    next: usize,
+}
+
+#[derive(Clone, Copy)]
+enum Gap<'a> {
+    Lost(&'a Lost),
+    Missing(&'a ManifestFile),
+}
+
+impl<'a> Gaps<'a> {
+    fn of(lost: &'a [Lost], missing: &'a [ManifestFile]) -> Gaps<'a> {
+        let lost = lost.iter().map(|lost| (lost.flush, Gap::Lost(lost)));
+        let missing = missing.iter().map(|file| (file.flushes.last, Gap::Missing(file)));
+        let mut all: Vec<_> = lost.chain(missing).collect();
+        all.sort_by_key(|(flush, _)| *flush);
+        Gaps { all, next: 0 }
+    }
+
+    /// Calls `each` with the keys of what is not newer than rows of a file whose first flush this is.
+    fn before(&mut self, flush: u64, keys: &[RowKey], each: &mut impl FnMut(usize, Lookup<'_>)) {
+        while let Some((_, gap)) = self.all.get(self.next).filter(|(last, _)| *last < flush || flush == u64::MAX) {
+            self.next += 1;
+            let (lost, lookup) = match *gap {
+                Gap::Lost(lost) => (*lost, Lookup::Lost(lost)),
+                Gap::Missing(file) => (file.lost(), Lookup::Missing(file)),
+            };
+            let first = keys.partition_point(|key| *key < lost.first);
+            let end = keys.partition_point(|key| *key <= lost.last);
+            (first..end).for_each(|place| each(place, lookup));
+        }
     }
 }

@@ -60,6 +60,9 @@ pub struct Cells {
     pub damaged_at: Vec<Range<u32>>,
     /// Whether `damaged_at` has all that is damaged. Without it each slot that is NaN may be damaged where `is_damaged` is true.
     pub is_damage_known: bool,
+    /// Places whose value may be older than one that cannot be read, sorted and apart: it is shown, and nothing is derived from it.
+    /// `is_damaged` is true as well.
+    pub outdated_at: Vec<Range<u32>>,
     /// Whether a read failed, and may work later: the bytes are not known to be wrong. `is_damaged` is true as well.
     pub is_unreadable: bool,
     /// Whether a file with slots of the fetch is missing, and may be put back before a later start: reading again before does not
@@ -88,6 +91,45 @@ impl Cells {
         self.is_damage_known.then_some(&*self.damaged_at)
     }
 
+    /// Notes that the value at this place may be older than one that cannot be read. Places may come in any order.
+    pub fn note_outdated(&mut self, place: u32) {
+        self.is_damaged = true;
+        let after = self.outdated_at.partition_point(|places| places.end < place);
+        match self.outdated_at.get_mut(after) {
+            Some(places) if places.contains(&place) => {}
+            Some(places) if places.end == place => {
+                places.end += 1;
+                let end = places.end;
+                if let Some(next) = self.outdated_at.get(after + 1).filter(|next| next.start == end) {
+                    self.outdated_at[after].end = next.end;
+                    self.outdated_at.remove(after + 1);
+                }
+            }
+            Some(places) if places.start == place + 1 => places.start = place,
+            _ => self.outdated_at.insert(after, place..place + 1),
+        }
+    }
+
+    /// Notes that the value at this place is the newest.
+    pub fn note_newest(&mut self, place: u32) {
+        let after = self.outdated_at.partition_point(|places| places.end <= place);
+        let Some(places) = self.outdated_at.get_mut(after).filter(|places| places.contains(&place)) else { return };
+        let behind = place + 1..places.end;
+        places.end = place;
+        if !behind.is_empty() {
+            self.outdated_at.insert(after + 1, behind);
+        }
+        if self.outdated_at[after].is_empty() {
+            self.outdated_at.remove(after);
+        }
+    }
+
+    /// Whether the value at this place may be older than one that cannot be read.
+    pub fn is_outdated(&self, place: u32) -> bool {
+        let after = self.outdated_at.partition_point(|places| places.end <= place);
+        self.outdated_at.get(after).is_some_and(|places| places.contains(&place))
+    }
+
     /// Notes that slots of other cells could not be read, where these cells have values of those.
     pub fn note_unread_of(&mut self, other: &Cells) {
         self.is_damage_known &= !other.is_damaged;
@@ -101,7 +143,10 @@ impl Cells {
         let is_known = part.is_damage_known && (self.is_damage_known || !self.is_damaged);
         self.note_unread_of(part);
         self.is_damage_known |= is_known;
-        self.damaged_at.extend(part.damaged_at.iter().map(|places| place + places.start..place + places.end));
+        let of_whole = |places: &Range<u32>| place + places.start..place + places.end;
+        self.damaged_at.extend(part.damaged_at.iter().map(of_whole));
+        // Parts may come in any order.
+        part.outdated_at.iter().flat_map(of_whole).for_each(|place| self.note_outdated(place));
     }
 
     /// Notes that the value at this place is one of another method, or has it in it.
@@ -199,6 +244,25 @@ mod tests {
             cells.note_damage_at(7..8);
             assert_eq!(places(&cells), None);
         }
+    }
+
+    #[test]
+    fn outdated_places_are_ranges_that_newer_values_cut() {
+        let mut cells = Cells::default();
+        let shown = |cells: &Cells| format!("{:?}", cells.outdated_at);
+        [5, 3, 4, 9, 4, 8].into_iter().for_each(|place| cells.note_outdated(place));
+        assert_eq!((shown(&cells), cells.is_damaged), ("[3..6, 8..10]".to_owned(), true));
+        cells.note_outdated(7);
+        cells.note_outdated(6);
+        assert_eq!(shown(&cells), "[3..10]");
+        [5, 3, 9, 2, 20, 5].into_iter().for_each(|place| cells.note_newest(place));
+        assert_eq!(cells.outdated_at, [4..5, 6..9]);
+        assert_eq!((2..12).filter(|&place| cells.is_outdated(place)).collect::<Vec<_>>(), [4, 6, 7, 8]);
+        let mut whole = Cells::default();
+        whole.note_unread_of_part(10, &cells);
+        assert_eq!((whole.outdated_at.clone(), whole.known_damage()), (vec![14..15, 16..19], None));
+        cells.note_newest(4);
+        assert_eq!(shown(&cells), "[6..9]");
     }
 
     #[test]

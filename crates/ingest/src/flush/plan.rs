@@ -275,7 +275,10 @@ impl GroupRows {
                 AfterWrite::Known(Some(partials))
             }
             FlushPlan::Derive(mut plan) => {
-                damaged.for_each(|(need, cells)| plan.note_damage(need, cells.known_damage()));
+                damaged.for_each(|(need, cells)| {
+                    plan.note_damage(need, cells.known_damage());
+                    plan.note_outdated(need, &cells.outdated_at);
+                });
                 latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
                 let derived = plan.derive(&stored);
                 self.doubtful += derived.doubtful;
@@ -286,7 +289,10 @@ impl GroupRows {
                 }
             }
             FlushPlan::Rows(mut plan) => {
-                damaged.for_each(|(need, cells)| plan.note_damage(need, cells.known_damage()));
+                damaged.for_each(|(need, cells)| {
+                    plan.note_damage(need, cells.known_damage());
+                    plan.note_outdated(need, &cells.outdated_at);
+                });
                 latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
                 let derived = plan.derive(&stored);
                 self.doubtful += derived.doubtful.len();

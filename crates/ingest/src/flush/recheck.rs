@@ -113,7 +113,10 @@ impl Attempt<'_> {
             return Ok(None);
         }
         let damaged = stored.iter().enumerate().filter(|(_, cells)| cells.is_damaged);
-        damaged.for_each(|(need, cells)| plan.note_damage(need, cells.known_damage()));
+        damaged.for_each(|(need, cells)| {
+            plan.note_damage(need, cells.known_damage());
+            plan.note_outdated(need, &cells.outdated_at);
+        });
         let cells: Vec<(&[f64], &[u32])> = stored.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();
         let stored = |stage: usize, slot: Slot| {
             let of_stage = plan.needs().iter().zip(&cells).filter(|(need, _)| need.stage == stage);

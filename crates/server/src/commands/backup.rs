@@ -149,6 +149,7 @@ fn as_json(report: &Report, names: &Names) -> Value {
     json!({
         "good": report.is_good(), "files": report.files.len(), "bytes": report.bytes(), "kinds": kinds, "damage": damage,
         "cut_off": damage_text::cut_off_json(report), "known_losses": damage_text::known_losses_json(report),
+        "written_again": damage_text::written_again_json(report),
     })
 }
 
@@ -159,6 +160,7 @@ fn text(report: &Report, names: &Names, folder: &Path, is_data: bool) -> String 
         text.push('\n');
     }
     text += &damage_text::cut_off_lines(report);
+    text += &damage_text::written_again_lines(report);
     text += &damage_text::known_losses(report);
     for (kind, [files, bytes, faults]) in report.kinds() {
         text += &format!("{kind:<12} {files:>8} files {bytes:>15} bytes {faults:>6} damaged places\n");

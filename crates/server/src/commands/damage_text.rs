@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use backup::{Checked, DamagedPart, KnownLoss, Report};
-use host::utc;
+use host::{NotedFiles, utc};
 use metric::MetricId;
 use serde_json::{Map, Value, json};
 
@@ -71,6 +71,29 @@ pub fn cut_off_lines(report: &Report) -> String {
         )
     };
     report.cut_off().map(line).collect()
+}
+
+/// Lines about files whose last sync failed: what is read is right, and may not be on the disk.
+pub fn written_again_lines(report: &Report) -> String {
+    let line = |file: &str, how: &str| {
+        format!(
+            "written again by the next start: {file}: {how}; a power cut before that start may take what was written last\n"
+        )
+    };
+    match &report.written_again {
+        NotedFiles::All => line("all files of the folder", "the last syncs of too many files failed to note each"),
+        NotedFiles::Some(paths) => {
+            paths.iter().map(|path| line(&path.display().to_string(), "its last sync failed")).collect()
+        }
+    }
+}
+
+/// [`written_again_lines`] in JSON: the paths, or that these are all.
+pub fn written_again_json(report: &Report) -> Value {
+    match &report.written_again {
+        NotedFiles::All => json!("all"),
+        NotedFiles::Some(paths) => paths.iter().map(|path| path.display().to_string()).collect(),
+    }
 }
 
 /// Lines about what is lost for good since an earlier damage.

@@ -38,6 +38,7 @@ fn as_json(repaired: &Repaired) -> Value {
         "damage": damage, "cut_off": damage_text::cut_off_json(&repaired.before), "repaired": after.is_some(),
         "good": after.unwrap_or(&repaired.before).is_good(),
         "known_losses": damage_text::known_losses_json(after.unwrap_or(&repaired.before)),
+        "written_again": damage_text::written_again_json(&repaired.before),
     })
 }
 
@@ -52,6 +53,7 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
         text += &format!("{state}: {}\n", damage_text::line(file, part, &repaired.names));
     }
     text += &damage_text::cut_off_lines(&repaired.before);
+    text += &damage_text::written_again_lines(&repaired.before);
     let after = repaired.after.as_ref().unwrap_or(&repaired.before);
     text += &damage_text::known_losses(after);
     let places = repaired.before.faults().count();

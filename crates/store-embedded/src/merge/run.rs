@@ -152,7 +152,7 @@ impl Merging<'_> {
     }
 
     fn keep_row(&self, cursor: &Cursor, key: RowKey, how: &str) -> Result<(), MergeError> {
-        self.lost.borrow_mut().push(Lost { first: key, last: key, newest: cursor.file.newest_possible() });
+        self.lost.borrow_mut().push(cursor.file.lost_between(key, key));
         let damage = Damage {
             what: "row",
             file: self.shared.shown(cursor.file.path()),

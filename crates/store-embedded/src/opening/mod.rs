@@ -1,6 +1,7 @@
 //! What a start finds: the manifest against the files that are there.
 //!
-//! 1. A damaged manifest is put aside, and another made of the files, with what it still says of missing ones.
+//! 1. A damaged manifest is put aside, and another made of the files, with what it still says of missing ones. Each start says so until a
+//!    repair: which files were missing is not known.
 //! 2. Drafts are removed. Windows on their way to the trash are moved there.
 //! 3. A file is in use when the manifest has it, when its flush is newer than the manifest, or when it is the merge of
 //!    files that the manifest has. One whose flushes are all in another file is left from a merge, and goes.
@@ -19,6 +20,7 @@ use std::{
 use host::{DirEntry, Disk, read_file_checked, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
+pub(crate) use self::reports::remade_text;
 use self::reports::{MISSING, Reports, UNTIL_BACK, UNTIL_READ, span};
 use crate::{
     cache::Shared,
@@ -106,9 +108,17 @@ pub(crate) fn find(
         found.window(dir, *window).add_lost(&[*lost]);
         opening.reports().lost(*window, lost);
     }
-    opening.keep_salvaged(&salvaged, &mut found);
+    let was_damaged = salvaged.is_some();
+    opening.keep_salvaged(&salvaged.unwrap_or_default(), &mut found);
+    let last_flush = found.commits.last_flush();
+    found.windows.values().for_each(|window| window.lost_until(last_flush));
     if manifest.is_none() && !found.windows.is_empty() {
         opening.reports().no_manifest();
+    }
+    if manifest.is_none() && (was_damaged || !found.windows.is_empty()) {
+        found.commits.remade = Some(shared.clock.now());
+    } else if let Some(at) = known.remade {
+        opening.reports().remade(at);
     }
     found.commits.log_newer();
     if manifest.is_none() {
@@ -232,14 +242,13 @@ impl Opening<'_> {
         }
     }
 
-    /// The manifest; `None` where there is none or it cannot be read. With what a damaged one still says.
-    fn manifest(&self) -> Result<(Option<Manifest>, Manifest), StoreError> {
-        let no_more = Manifest::default();
+    /// The manifest; `None` where there is none or it cannot be read. With what a damaged one still says, where one is there.
+    fn manifest(&self) -> Result<(Option<Manifest>, Option<Manifest>), StoreError> {
         let path = self.dir.join(MANIFEST);
         let (how, bytes) = match read_manifest(&*self.shared.disk, self.dir) {
-            Ok(None) => return Ok((None, no_more)),
+            Ok(None) => return Ok((None, None)),
             Ok(Some(bytes)) => match Manifest::parse(&bytes) {
-                Ok(manifest) if manifest.store == self.ours.store => return Ok((Some(manifest), no_more)),
+                Ok(manifest) if manifest.store == self.ours.store => return Ok((Some(manifest), None)),
                 Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
                 Err(ManifestError::Damaged(how)) => (how, bytes),
                 Err(ManifestError::Version(version)) => {
@@ -265,7 +274,7 @@ impl Opening<'_> {
             moved_to,
             ..Damage::default()
         });
-        Ok((None, Manifest::salvage(&bytes, self.ours.store)))
+        Ok((None, Some(Manifest::salvage(&bytes, self.ours.store))))
     }
 
     /// Moves the folders to the trash that a crash left.

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use metric::Stage;
+use metric::{Stage, Timestamp};
 use store::{Damage, StoreError};
 
 use crate::{
@@ -24,6 +24,14 @@ pub(super) const MISSING: &str = "it is missing";
 pub(super) const UNTIL_BACK: &str = "; points are missing or are older than what was stored, until the file is put back, which is \
                                      noticed within a minute, or until the window expires";
 
+/// What is known of a manifest that a start made again at this time.
+pub(crate) fn remade_text(at: Timestamp) -> String {
+    format!(
+        "a start at {} made it again of the files that were there; whether files of rows were missing is not known; a repair ends this report",
+        host::utc(at)
+    )
+}
+
 /// Reports of the store in `dir`.
 pub(super) struct Reports<'a> {
     pub(super) shared: &'a Shared,
@@ -36,6 +44,16 @@ impl Reports<'_> {
             what: "manifest",
             file: self.shared.shown(&self.dir.join(MANIFEST)),
             how: "it was not used; whether files of rows are missing is not known".to_owned(),
+            ..Damage::default()
+        });
+    }
+
+    /// An earlier start made the manifest.
+    pub(super) fn remade(&self, at: Timestamp) {
+        self.shared.report(Damage {
+            what: "manifest",
+            file: self.shared.shown(&self.dir.join(MANIFEST)),
+            how: remade_text(at),
             ..Damage::default()
         });
     }

@@ -1,5 +1,8 @@
 //! Which rows a fetch is in, and its slots out of them.
 
+use std::ops::Range;
+
+use metric::Slot;
 use store::{Cells, Fetch};
 
 use crate::{
@@ -16,8 +19,20 @@ pub(super) struct Wanted {
     pub(super) fetch: usize,
     place: usize,
     /// The place of the first slot in the row, and how many there are.
-    pub(super) offset: usize,
+    offset: usize,
     len: usize,
+}
+
+impl Wanted {
+    /// The first of its slots.
+    pub(super) fn first_slot(&self) -> Slot {
+        self.key.group * GROUP_SLOTS + self.offset as u32
+    }
+
+    /// The places of its slots in the answer.
+    pub(super) fn places(&self) -> Range<usize> {
+        self.place..self.place + self.len
+    }
 }
 
 /// The parts of fetches that are in one row each.
@@ -55,7 +70,7 @@ pub(super) fn lay_over(
         cells.values.resize(len, f64::NAN);
         cells.counts.resize(if is_aggregated { len } else { 0 }, 0);
     }
-    let places = wanted.place..wanted.place + wanted.len;
+    let places = wanted.places();
     let counts = if is_aggregated { &mut cells.counts[places.clone()] } else { &mut [] };
     let slots = wanted.offset..wanted.offset + wanted.len;
     let any = recoder.read(row, slots, &mut cells.values[places], counts)?;

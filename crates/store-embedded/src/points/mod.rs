@@ -1,5 +1,6 @@
 //! The points of a store: windows found by table and time, written, read, flushed and expired.
 
+mod beneath;
 mod fetch;
 mod snapshot;
 
@@ -17,7 +18,10 @@ use metric::{MetricId, Slot, Table, Timestamp};
 use parking_lot::{Mutex, RwLock};
 use store::{Cells, Damage, Fetch, Identity, Incarnation, JournalMark, Run, StoreError, Usage};
 
-use self::fetch::{Wanted, lay_over, wanted};
+use self::{
+    beneath::Beneath,
+    fetch::{lay_over, wanted},
+};
 use crate::{
     buffer::Buffer,
     cache::Shared,
@@ -181,41 +185,38 @@ impl Points {
             let Some(window) = self.window(of_window[0].window) else { continue };
             let keys: Vec<RowKey> = of_window.iter().map(|wanted| wanted.key).collect();
             let is_aggregated = window.is_aggregated();
-            if window.is_incomplete() {
-                for wanted in of_window {
-                    let cells = &mut answers[wanted.fetch];
-                    (cells.is_damaged, cells.is_unreadable) = (true, true);
-                }
-            }
-            let first_slot = |wanted: &Wanted| wanted.key.group * GROUP_SLOTS + wanted.offset as u32;
-            let of = |lost: Lost| of_window.iter().filter(move |wanted| lost.may_have(wanted.key, first_slot(wanted)));
-            for lost in window.lost().iter() {
-                of(*lost).for_each(|wanted| answers[wanted.fetch].is_damaged = true);
-            }
-            for file in window.missing().iter() {
-                for wanted in of(file.lost()) {
-                    let cells = &mut answers[wanted.fetch];
-                    // Put back, its values are below those that are written meanwhile, and above those before it.
-                    (cells.is_damaged, cells.is_away) = (true, true);
-                    cells.is_unreadable |= !file.is_gone;
-                }
-            }
+            let mut beneath = Beneath::default();
             window.rows(&keys, from, |place, found| {
                 let wanted = &of_window[place];
                 let (cells, fetch) = (&mut answers[wanted.fetch], fetches[wanted.fetch]);
-                match found {
-                    Lookup::Damaged => cells.is_damaged = true,
-                    Lookup::Unreadable => (cells.is_damaged, cells.is_unreadable) = (true, true),
-                    Lookup::Row(_) if is_cancelled() => {}
-                    Lookup::Row(row) => {
-                        let len = (fetch.end_slot - fetch.first_slot) as usize;
-                        if let Err(damaged) = lay_over(cells, len, wanted, row, is_aggregated, recoder) {
-                            cells.is_damaged = true;
+                let len = (fetch.end_slot - fetch.first_slot) as usize;
+                let newest = match found {
+                    Lookup::Row(_) if is_cancelled() => return,
+                    Lookup::Row(row) => match lay_over(cells, len, wanted, row, is_aggregated, recoder) {
+                        Ok(()) => return,
+                        Err(damaged) => {
                             self.report_row(&window, wanted.key, &damaged);
+                            Slot::MAX
                         }
+                    },
+                    Lookup::Lost(lost) if lost.may_have(wanted.key, wanted.first_slot()) => lost.newest,
+                    Lookup::Missing(file) if wanted.first_slot() <= file.newest => {
+                        // Put back, its values are below those that are written meanwhile, and above those before it.
+                        cells.is_away = true;
+                        cells.is_unreadable |= !file.is_gone;
+                        file.newest
                     }
-                }
+                    Lookup::Lost(_) | Lookup::Missing(_) => return,
+                    Lookup::Damaged(newest) => newest,
+                    Lookup::Unreadable(newest) => {
+                        cells.is_unreadable = true;
+                        newest
+                    }
+                };
+                cells.is_damaged = true;
+                beneath.put_aside(place, cells, wanted, newest);
             })?;
+            beneath.put_back(of_window, &mut answers);
         }
         Ok(answers)
     }
@@ -307,9 +308,12 @@ impl Points {
         self.commit(&mut commits)
     }
 
-    /// Files that are missing are not waited for any more: their rows are lost.
+    /// Files that are missing are not waited for any more: their rows are lost. That the manifest was made again is not said any more.
     pub(crate) fn give_up_missing(&self) {
         let mut commits = self.commits.lock();
+        if commits.remade.take().is_some() {
+            commits.set_behind();
+        }
         for window in self.windows().iter().filter(|window| !window.missing().is_empty()) {
             window.give_up_missing();
             commits.set_behind();

@@ -290,6 +290,82 @@ fn a_value_before_a_damaged_correction_stays_flagged_after_merges_and_starts() {
     assert_eq!(node.damage.examples(), []);
 }
 
+/// Values of all thirty slots in the first flush, of slots 10 to 19 in the second one and of 15 to 24 in the third one, and the path of
+/// the second file.
+fn three_layers(is_aggregated: bool) -> (Node, Table, PathBuf) {
+    let (mut node, table) = (Node::new(), table(60, 10_080, is_aggregated));
+    node.cache_bytes = 0;
+    node.restart_on(node.disk.kill());
+    for (value, slots) in [(1.0, 0..30), (2.0, 10..20), (3.0, 15..25)] {
+        node.write(&[run(table, 7, FIRST + slots.start, vec![value; slots.len()])]);
+        node.points().flush().unwrap();
+    }
+    let (path, _) = node.row_files().remove(1);
+    (node, table, path)
+}
+
+#[test]
+fn values_of_files_before_one_that_cannot_be_read_are_shown_as_outdated_and_later_ones_are_not() {
+    for is_aggregated in [false, true] {
+        for way in ["rot", "missing", "unreadable", "not opened"] {
+            let (mut node, table, path) = three_layers(is_aggregated);
+            let whole = node.fetch(table, 7, FIRST..FIRST + 30);
+            assert_eq!((whole.is_damaged, whole.outdated_at), (false, vec![]));
+            let disk = node.disk.kill();
+            match way {
+                "rot" => disk.rot(&path, |bytes| bytes[100] ^= 1).unwrap(),
+                "missing" => disk.remove_file(&path).unwrap(),
+                // The header can be read, or nothing.
+                "unreadable" => disk.spoil(&path, 90..91, u64::MAX).unwrap(),
+                _ => disk.spoil(&path, 0..1 << 20, u64::MAX).unwrap(),
+            }
+            node.restart_on(disk);
+            let cells = node.fetch(table, 7, FIRST..FIRST + 30);
+            let shown: Vec<f64> = (0..30).map(|slot| if (15..25).contains(&slot) { 3.0 } else { 1.0 }).collect();
+            assert_eq!((cells.values, cells.is_damaged), (shown, true), "{way}");
+            assert_eq!(cells.counts, if is_aggregated { vec![3; 30] } else { vec![] });
+            // Slots after its newest are as they were. Of files that are not open it is not known which are newer, and which these are.
+            let outdated = if way == "not opened" { "[0..30]" } else { "[0..15]" };
+            assert_eq!(format!("{:?}", cells.outdated_at), outdated, "{way}");
+            // In memory, and in later files.
+            node.write(&[run(table, 7, FIRST + 5, vec![4.0, 5.0])]);
+            let is_outdated = |node: &Node| {
+                let cells = node.fetch(table, 7, FIRST + 4..FIRST + 8);
+                assert_eq!(cells.values, [1.0, 4.0, 5.0, 1.0]);
+                (0..4).map(|place| cells.is_outdated(place)).collect::<Vec<_>>()
+            };
+            assert_eq!(is_outdated(&node), [true, false, false, true], "{way}");
+            node.points().flush().unwrap();
+            if way != "not opened" {
+                assert_eq!(is_outdated(&node), [true, false, false, true], "{way}");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_that_merges_and_starts_find_beneath_lost_rows_stay_outdated() {
+    let (mut node, table, path) = three_layers(false);
+    let disk = node.disk.kill();
+    disk.rot(&path, |bytes| bytes[100] ^= 1).unwrap();
+    node.restart_on(disk);
+    node.merge_fully().unwrap();
+    assert_eq!(node.row_files().len(), 1);
+    let outdated = |node: &Node| format!("{:?}", node.fetch(table, 7, FIRST..FIRST + 30).outdated_at);
+    // Which of the merged rows were newer is not known any more. Slots after the newest lost one are as they were.
+    assert_eq!(outdated(&node), "[0..20]");
+    node.write(&[run(table, 7, FIRST + 5, vec![4.0, 5.0])]);
+    node.points().flush().unwrap();
+    assert_eq!(outdated(&node), "[0..5, 7..20]");
+    // A start takes all that it finds for older ones.
+    node.restart_on(node.disk.kill());
+    assert_eq!(outdated(&node), "[0..20]");
+    node.write(&[run(table, 7, FIRST, vec![4.0; 20])]);
+    assert_eq!(outdated(&node), "[]");
+    node.points().flush().unwrap();
+    assert_eq!(outdated(&node), "[]");
+}
+
 #[test]
 fn what_a_file_without_a_footer_may_have_had_stays_flagged_after_merges_and_starts() {
     let (mut node, table) = (Node::new(), table(60, 10_080, false));
@@ -416,8 +492,21 @@ fn a_damaged_or_missing_manifest_is_made_again_of_the_files() {
         let found = node.damage.examples();
         assert!(!found.is_empty() && found.iter().all(|damage| damage.what == "manifest"), "{found:?}");
         node.damage = store::DamageLog::new();
+        for _ in 0..2 {
+            node.damage = store::DamageLog::new();
+            node.restart_on(node.disk.kill());
+            let found = node.damage.examples();
+            assert!(
+                found.len() == 1 && found[0].how.starts_with("a start at 2023-11-14"),
+                "each start says it: {found:?}"
+            );
+        }
+        // As a repair does.
+        node.points().give_up_missing();
+        node.points().flush().unwrap();
+        node.damage = store::DamageLog::new();
         node.restart_on(node.disk.kill());
-        assert_eq!(node.damage.examples(), [], "reported once");
+        assert_eq!(node.damage.examples(), []);
         assert_eq!(missing(&node, table), 0);
     }
 }

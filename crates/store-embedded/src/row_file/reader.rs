@@ -24,6 +24,7 @@ use super::{
 use crate::{
     cache::{Cached, Shared},
     lost::Lost,
+    manifest::ManifestFile,
     row_key::RowKey,
     window_key::window_slots,
 };
@@ -68,19 +69,24 @@ fn may_pass(error: &io::Error) -> bool {
     error.kind() != io::ErrorKind::NotFound
 }
 
-/// What a file has for a key.
+/// What a file has for a key, or a window has in the place of a file.
+#[derive(Clone, Copy)]
 pub(crate) enum Lookup<'a> {
     /// The row.
     Row(&'a [u8]),
-    /// The bytes that may have the row are not those that were written.
-    Damaged,
-    /// The disk did not return the bytes that may have the row. It may later.
-    Unreadable,
+    /// The bytes that may have the row, with slots up to this one, are not those that were written.
+    Damaged(Slot),
+    /// The disk did not return the bytes that may have the row, with slots up to this one. It may later.
+    Unreadable(Slot),
+    /// These rows, of whose keys it is one, were left out of a merge, or lost otherwise.
+    Lost(&'a Lost),
+    /// This file, which may have the row, is missing.
+    Missing(&'a ManifestFile),
 }
 
 impl Lookup<'_> {
-    fn failed(error: &io::Error) -> Lookup<'static> {
-        if may_pass(error) { Lookup::Unreadable } else { Lookup::Damaged }
+    fn failed(may_pass: bool, newest: Slot) -> Lookup<'static> {
+        if may_pass { Lookup::Unreadable(newest) } else { Lookup::Damaged(newest) }
     }
 }
 
@@ -289,7 +295,8 @@ impl RowFile {
                 let maybe = |key: &RowKey| self.may_have(*key, *key);
                 let damaged = keys.iter().enumerate().filter(|(_, key)| maybe(key));
                 if !self.is_expired.load(Relaxed) {
-                    damaged.for_each(|(place, _)| each(place, Lookup::failed(&error)));
+                    let newest = self.newest_possible();
+                    damaged.for_each(|(place, _)| each(place, Lookup::failed(may_pass(&error), newest)));
                 }
                 return Ok(());
             }
@@ -333,8 +340,7 @@ impl RowFile {
             // What is behind the last key of the file is in none of its rows.
             let last = index.last_key(number, self.summary.last).max(entry.first);
             let in_block = keys.partition_point(|key| *key <= last);
-            let lookup = || if may_pass { Lookup::Unreadable } else { Lookup::Damaged };
-            (0..in_block).for_each(|i| each(place + i, lookup()));
+            (0..in_block).for_each(|i| each(place + i, Lookup::failed(may_pass, self.newest_possible())));
         }
         Ok(())
     }
@@ -357,7 +363,12 @@ impl RowFile {
     /// The rows that are lost with a block.
     pub(crate) fn lost_with_block(&self, index: &Index, number: usize) -> Lost {
         let first = index.blocks[number].first;
-        Lost { first, last: index.last_key(number, self.summary.last).max(first), newest: self.newest_possible() }
+        self.lost_between(first, index.last_key(number, self.summary.last).max(first))
+    }
+
+    /// The rows that are lost with these keys.
+    pub(crate) fn lost_between(&self, first: RowKey, last: RowKey) -> Lost {
+        Lost { first, last, newest: self.newest_possible(), flush: self.header.flushes.last }
     }
 
     fn report_block(&self, index: &Index, number: usize, error: &BlockError) {
