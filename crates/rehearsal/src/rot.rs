@@ -85,8 +85,8 @@ const LEAST_BYTES: u64 = 8;
 const COARSE_STAGES: u64 = 2;
 
 /// Whether a flipped bit cost at most the rows of its block, in a file of rows, or what the bytes had that are reported, in a
-/// log. With a row go the coarser slots over it that are still open: they are made of it when they are read. In a stopped node,
-/// where nothing waits in memory to be added to a row, no more slots are lost than the block had values.
+/// log. Of the stage itself no more slots are lost than the block had values. In a killed node, coarser slots over the rows of the block are
+/// null as well where points wait in memory to be added to them, also where the block had nothing of theirs.
 fn compare(
     run: &Run,
     losses: &Losses,
@@ -98,7 +98,8 @@ fn compare(
     let outside: Vec<&LostSlot> =
         losses.places.iter().filter(|lost| !after.damaged.iter().any(|part| is_of(run, lost, part, after))).collect();
     let own = losses.places.iter().filter(|lost| lost.step == after.table.stage.resolution()).count() as u64;
-    let is_bounded = is_killed || own <= in_block && losses.places.len() as u64 <= (1 + COARSE_STAGES) * in_block;
+    let is_own_bounded = is_killed && after.table.aggregated || own <= in_block;
+    let is_bounded = is_own_bounded && (is_killed || losses.places.len() as u64 <= (1 + COARSE_STAGES) * in_block);
     if outside.is_empty() && is_bounded && losses.metrics + losses.events == 0 {
         return Ok(());
     }
