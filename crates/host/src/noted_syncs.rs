@@ -128,7 +128,7 @@ impl Note {
         (relative != Path::new(NOTE)).then(|| relative.to_owned())
     }
 
-    /// Notes a file, or all of them once these are too many, or it has a path that is no line.
+    /// Notes a file, or all of them once these are too many, or its path is not a line of text.
     fn add(&mut self, path: PathBuf) {
         if self.is_all || self.noted.contains(&path) {
             return;
