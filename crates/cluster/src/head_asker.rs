@@ -50,6 +50,9 @@ pub enum AskError {
     /// Its answer makes no sense.
     #[error("its answer is not valid: {0}")]
     Invalid(String),
+    /// It was drained: it has nothing to give, and is no longer one of the nodes.
+    #[error("it was drained")]
+    Left,
     /// It has more points than an answer may have.
     #[error("it has more points than an answer may have")]
     TooMany,
@@ -216,6 +219,7 @@ impl HeadAsker {
                     answer.of_peers.push(heads);
                     answer.held.extend(held);
                 }
+                Err(AskError::Left) => self.members.forget(node.node),
                 Err(error) => {
                     answer.missing.push(shown(node));
                     self.failed(node, error);
@@ -292,6 +296,7 @@ impl HeadAsker {
             AskError::Unsupported(_) => &self.counters.unsupported,
             AskError::Invalid(_) | AskError::TooMany => &self.counters.invalid,
             AskError::NoMemory => &self.counters.no_memory,
+            AskError::Left => return,
         };
         counter.fetch_add(1, Relaxed);
         // The node is well, and the next query may need less of it.
@@ -349,6 +354,11 @@ impl HeadAsker {
                 if self.marks.lock().remove(&node.node).is_some() {
                     tracing::info!(peer = shown(node), "a node gives its points in memory again");
                 }
+                true
+            }
+            Err(AskError::Left) => {
+                self.members.forget(node.node);
+                self.marks.lock().remove(&node.node);
                 true
             }
             Err(error) => {
@@ -527,6 +537,28 @@ mod tests {
         assert_eq!(asked.answered, 4 * (3 + 2));
         let of_failing = fake.asked.lock().iter().filter(|(address, _)| address == "host2:8080").count();
         assert_eq!(of_failing, 4 * (1 + 2 + 1), "the query that met the failure, two probes, the query behind them");
+    }
+
+    /// This node could not read the table `nodes` while another one drained: the other's row is gone, which may have expired.
+    #[tokio::test]
+    async fn a_node_that_was_drained_meanwhile_is_forgotten_when_it_says_so() {
+        for is_probed in [false, true] {
+            let (asker, fake, members, _data) = asker(&[2, 3], 100);
+            *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
+            assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
+            *fake.failure.lock() = None;
+            asker.probe_all().await;
+            *fake.failure.lock() = Some(AskError::Left);
+            if is_probed {
+                assert!(asker.probed(&members.all()[0]).await);
+            }
+            let answer = asker.heads(requests(1)).await;
+            assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 0));
+            assert_eq!((members.all().len(), asker.missing().len()), (1, 0));
+            // Its process ends.
+            *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
+            assert_eq!(asker.heads(requests(1)).await.missing, [""; 0]);
+        }
     }
 
     #[tokio::test]

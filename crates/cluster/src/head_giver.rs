@@ -25,6 +25,9 @@ pub enum GiveError {
     /// There are more than an answer may have; fewer metrics at once have fewer.
     #[error("the answer has more than {MAX_POINTS} points or 16 MiB; ask for fewer metrics at once")]
     TooMany,
+    /// This node was drained: everything that it had is in the tables, and its row in the table `nodes` is gone.
+    #[error("this node was drained, and has no points that are not in Cassandra")]
+    Left,
     /// The thread that made the answer panicked.
     #[error("the answer could not be made")]
     Broken,
@@ -88,9 +91,10 @@ impl HeadGiver {
     /// # Errors
     /// The request is not one, or too large.
     pub async fn give(&self, turn: Turn<'_>, request: impl AsRef<[u8]> + Send + 'static) -> Result<Vec<u8>, GiveError> {
-        let given = self.made(turn, request).await;
+        let given = if self.members.has_left_for_all() { Err(GiveError::Left) } else { self.made(turn, request).await };
         match &given {
             Ok(_) => self.answers.fetch_add(1, Relaxed),
+            Err(GiveError::Left) => 0,
             Err(_) => self.invalid.fetch_add(1, Relaxed),
         };
         let Made { answer, points, node, is_empty } = given?;

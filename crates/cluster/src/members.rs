@@ -106,6 +106,8 @@ pub(crate) struct Members {
     is_draining: AtomicBool,
     /// Whether this node has left the table for good; held while its row is written or deleted.
     has_left: tokio::sync::Mutex<bool>,
+    /// Since when.
+    left: Mutex<Option<Instant>>,
     known: Mutex<Known>,
     failures: MinuteLog,
     /// Held while the table is read, so that an older read does not come after a newer one. Nodes that were looked up since they asked.
@@ -124,6 +126,7 @@ impl Members {
             address: Mutex::default(),
             is_draining: AtomicBool::new(false),
             has_left: tokio::sync::Mutex::default(),
+            left: Mutex::default(),
             known: Mutex::default(),
             failures: MinuteLog::new(),
             reading: tokio::sync::Mutex::default(),
@@ -191,7 +194,19 @@ impl Members {
         let mut has_left = self.has_left.lock().await;
         self.table.withdraw().await?;
         *has_left = true;
+        self.left.lock().get_or_insert(self.clock.instant());
         Ok(())
+    }
+
+    /// Whether this node left so long ago that only those still ask it that could not read the table since.
+    pub(crate) fn has_left_for_all(&self) -> bool {
+        let left = *self.left.lock();
+        left.is_some_and(|left| SILENT_AFTER <= self.clock.instant().saturating_duration_since(left))
+    }
+
+    /// Forgets a node that says that it has left: it has nothing that is not in the tables.
+    pub(crate) fn forget(&self, node: NodeId) {
+        self.known.lock().nodes.remove(&node);
     }
 
     /// Writes this node's row and reads those of all. Returns whether it did.
@@ -315,6 +330,7 @@ pub(crate) fn is_address(text: &str) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use futures::future::BoxFuture;
     use host::{Host, ManualClock};
 
     use super::*;
@@ -403,6 +419,47 @@ pub(crate) mod tests {
             assert_eq!(known, expected.iter().copied().map(NodeId::of_number).collect::<Vec<_>>(), "{seconds}");
             assert!(members.all().last().unwrap().is_alive());
         }
+    }
+
+    /// A table of nodes that takes everything.
+    struct AnyTable;
+
+    impl NodesTable for AnyTable {
+        fn own(&self) -> Option<NodeId> {
+            Some(NodeId::of_number(1))
+        }
+
+        fn is_up(&self) -> bool {
+            true
+        }
+
+        fn announce<'a>(&'a self, _row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn withdraw(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn saw_other(&self, _is_of_other_replica: bool) {}
+
+        fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
+            Box::pin(std::future::ready(Ok(Vec::new())))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_that_left_says_so_once_all_that_read_the_table_know_it() {
+        let clock = Arc::new(ManualClock::at(1_000));
+        let members = Members::new(clock.clone(), Arc::new(AnyTable), "1".to_owned(), 0);
+        clock.advance(Duration::from_secs(60));
+        assert!(!members.has_left_for_all(), "it has not left");
+        members.leave().await.unwrap();
+        assert!(!members.has_left_for_all(), "others read the table every five seconds");
+        clock.advance(Duration::from_secs(10));
+        members.leave().await.unwrap();
+        clock.advance(Duration::from_secs(5));
+        assert!(members.has_left_for_all());
     }
 
     #[test]

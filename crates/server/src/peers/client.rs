@@ -122,6 +122,7 @@ impl PeerClient {
                 Err(AskError::Unsupported(format!("status {status}: {}", text())))
             }
             StatusCode::PAYLOAD_TOO_LARGE => Err(AskError::TooMany),
+            StatusCode::GONE => Err(AskError::Left),
             _ => Err(AskError::Invalid(format!("status {status}: {}", text()))),
         }
     }
@@ -232,6 +233,7 @@ mod tests {
         check(answer("403 Forbidden", "", "no"), "Refused").await;
         check(answer("404 Not Found", "", "no such path"), "Unsupported(\"status 404 Not Found: no such path").await;
         check(answer("413 Payload Too Large", "", ""), "TooMany").await;
+        check(answer("410 Gone", "", "drained"), "Left").await;
         check(answer("502 Bad Gateway", "", "<html>"), "Invalid(\"status 502 Bad Gateway: <html>").await;
         check("HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n".to_owned(), "Invalid").await;
         check("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n".to_owned(), "Invalid").await;

@@ -65,6 +65,7 @@ impl PeerDoor {
                     GiveError::Request(cluster::WireError::Version { .. }) => StatusCode::NOT_IMPLEMENTED,
                     GiveError::Request(_) => StatusCode::BAD_REQUEST,
                     GiveError::TooMany => StatusCode::PAYLOAD_TOO_LARGE,
+                    GiveError::Left => StatusCode::GONE,
                     GiveError::Broken => StatusCode::INTERNAL_SERVER_ERROR,
                 };
                 text(status, &error.to_string())
