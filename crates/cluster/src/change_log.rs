@@ -16,9 +16,7 @@ use host::{Clock, MinuteLog};
 use metric::Timestamp;
 use parking_lot::Mutex;
 use store::{MetricRecord, StoreError};
-use store_cassandra::{
-    CassandraDriver, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId,
-};
+use store_cassandra::{Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId, SharedTables};
 use tokio::sync::watch;
 
 use crate::change_reads::{DEEP_AHEAD, bucket_of};
@@ -174,7 +172,7 @@ impl ChangeLog {
     }
 
     /// Writes up to a statement of names. After an error they stay, and the error is logged once a minute.
-    pub(crate) async fn write(&self, driver: &CassandraDriver, node: NodeId) -> Result<(), StoreError> {
+    pub(crate) async fn write(&self, driver: &dyn SharedTables, node: NodeId) -> Result<(), StoreError> {
         let _turn = self.turn.lock().await;
         let rows = {
             let queue = &mut *self.queue.lock();

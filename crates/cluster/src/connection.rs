@@ -12,9 +12,9 @@ use futures::future::{BoxFuture, FutureExt};
 use ingest::Ingest;
 use parking_lot::Mutex;
 use store::{OtherWriters, StoreError};
-use store_cassandra::{CassandraDriver, Claim, NodeId, NodeRow};
+use store_cassandra::{CassandraDriver, Claim, NodeId, NodeRow, SharedTables};
 
-use crate::{change_log::ChangeLog, nodes_table::NodesTable, write_clock::WriteClock};
+use crate::{change_log::ChangeLog, nodes_table::NodesTable, tables::Tables, write_clock::WriteClock};
 
 /// Poll interval of the connection. A poll costs nothing while any node is connected.
 const POLL: Duration = Duration::from_secs(1);
@@ -75,7 +75,7 @@ impl Connection {
     }
 
     /// The nodes that were seen since the start. Their rows stay when they are gone.
-    pub(crate) fn other_writers(&self) -> OtherWriters {
+    fn seen_writers(&self) -> OtherWriters {
         OtherWriters {
             are_there: self.has_seen_others.load(Relaxed),
             have_same_points: self.has_seen_replicas.load(Relaxed),
@@ -181,6 +181,24 @@ impl Connection {
             Err(_) => format!("Cassandra did not answer within {} s", RELEASE.as_secs()),
         };
         tracing::warn!(error, "cannot release the writer id; it expires in two minutes");
+    }
+}
+
+impl Tables for Connection {
+    fn tables(&self) -> Result<&dyn SharedTables, StoreError> {
+        Ok(&**self.driver()?)
+    }
+
+    fn to_write(&self) -> Result<&dyn SharedTables, StoreError> {
+        Ok(&**self.writer()?)
+    }
+
+    fn problem(&self) -> Option<String> {
+        Connection::problem(self)
+    }
+
+    fn other_writers(&self) -> OtherWriters {
+        self.seen_writers()
     }
 }
 

@@ -11,8 +11,8 @@ use store::{
 
 use crate::{
     change_log::{ChangeLog, WRITE_EVERY},
-    connection::Connection,
     last_seen::LastSeen,
+    tables::Tables,
 };
 
 /// How long a deletion waits for its names to be in the log of changes, at most, and then for other nodes to follow: two polls.
@@ -21,7 +21,7 @@ const FOLLOWED: Duration = Duration::from_millis(1_100);
 
 /// What ingestion writes to. Before Cassandra answers, calls that need it fail at once.
 pub(crate) struct ClusterDriver {
-    connection: Arc<Connection>,
+    tables: Arc<dyn Tables>,
     local: Store,
     last_seen: Arc<LastSeen>,
     log: Arc<ChangeLog>,
@@ -31,20 +31,20 @@ pub(crate) struct ClusterDriver {
 impl ClusterDriver {
     /// Over a connection that may come up later, and the embedded store of the data folder.
     pub(crate) fn new(
-        connection: Arc<Connection>,
+        tables: Arc<dyn Tables>,
         local: Store,
         last_seen: Arc<LastSeen>,
         log: Arc<ChangeLog>,
         clock: Arc<dyn Clock>,
     ) -> ClusterDriver {
-        ClusterDriver { connection, local, last_seen, log, clock }
+        ClusterDriver { tables, local, last_seen, log, clock }
     }
 }
 
 impl PointStore for ClusterDriver {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let driver = self.connection.writer()?;
+            let driver = self.tables.to_write()?;
             let due = self.last_seen.due(&runs);
             let written = driver.write(runs).await;
             // Queued also after an error: the caller retries the write, and the metric is not due then.
@@ -55,21 +55,21 @@ impl PointStore for ClusterDriver {
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
-            let driver = self.connection.driver()?;
+            let driver = self.tables.tables()?;
             self.last_seen.read(&fetches);
             driver.fetch(fetches).await
         })
     }
 
     fn sync(&self) -> DriverFuture<'_, ()> {
-        Box::pin(async move { self.connection.driver()?.sync().await })
+        Box::pin(async move { self.tables.tables()?.sync().await })
     }
 
     fn expire(&self, now: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // Points from a time without a cluster continue to expire.
             self.local.points.expire(now).await?;
-            match self.connection.driver() {
+            match self.tables.tables() {
                 Ok(driver) => driver.expire(now).await,
                 Err(_) => Ok(()),
             }
@@ -77,7 +77,7 @@ impl PointStore for ClusterDriver {
     }
 
     fn usage(&self) -> Usage {
-        match self.connection.driver() {
+        match self.tables.tables() {
             Ok(driver) => Usage { disk_bytes: self.local.points.usage().disk_bytes, ..driver.usage() },
             Err(_) => self.local.points.usage(),
         }
@@ -86,15 +86,15 @@ impl PointStore for ClusterDriver {
 
 impl SharedPoints for ClusterDriver {
     fn other_writers(&self) -> OtherWriters {
-        self.connection.other_writers()
+        self.tables.other_writers()
     }
 
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
-        Box::pin(async move { self.connection.writer()?.writer_partials(totals).await })
+        Box::pin(async move { self.tables.to_write()?.writer_partials(totals).await })
     }
 
     fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
-        Box::pin(async move { self.connection.driver()?.have_others(fetches).await })
+        Box::pin(async move { self.tables.tables()?.have_others(fetches).await })
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
@@ -103,7 +103,7 @@ impl SharedPoints for ClusterDriver {
             // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
             let names: Vec<(String, Timestamp)> =
                 metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();
-            self.connection.writer()?.delete_metrics(metrics).await?;
+            self.tables.to_write()?.delete_metrics(metrics).await?;
             self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
             Ok(())
         })
@@ -159,7 +159,7 @@ impl NameStore for ClusterDriver {
 
     fn names_are_current(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            if self.connection.is_up() {
+            if self.tables.is_up() {
                 self.log.wait_until_followed().await;
             }
             Ok(())
@@ -171,7 +171,7 @@ impl NameStore for ClusterDriver {
             // Ids first: they belong to this node alone, and must not wait for a cluster that is away.
             self.local.names.put_metrics(records.clone()).await?;
             let created: Vec<MetricId> = records.iter().map(|record| record.id).collect();
-            self.connection.driver()?.put_names(&records).await?;
+            self.tables.tables()?.put_names(&records).await?;
             self.last_seen.created(&created);
             self.log.created(&records);
             Ok(())

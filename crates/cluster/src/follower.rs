@@ -21,15 +21,15 @@ use host::{Clock, MinuteLog};
 use ingest::Ingest;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
-use store::{NameStore, SharedMetric, SharedNames, StoreError};
-use store_cassandra::{CassandraDriver, Change, ChangeKey, Changed, NodeId};
+use store::{NameStore, SharedMetric, StoreError};
+use store_cassandra::{Change, ChangeKey, Changed, NodeId, SharedTables};
 
 use crate::{
     adopt::adopt,
     change_log::ChangeLog,
     change_reads::{ChangeReads, KeysRead, Poll},
-    connection::Connection,
     rescan::Rescan,
+    tables::Tables,
 };
 
 /// Interval between two polls.
@@ -80,7 +80,7 @@ struct State {
 /// Follows the table.
 pub(crate) struct Follower {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) tables: Arc<dyn Tables>,
     /// Keeps the ids.
     pub(crate) local: Arc<dyn NameStore>,
     pub(crate) ingest: Arc<Ingest>,
@@ -94,7 +94,7 @@ pub(crate) struct Follower {
 impl Follower {
     pub(crate) fn new(
         clock: Arc<dyn Clock>,
-        connection: Arc<Connection>,
+        tables: Arc<dyn Tables>,
         local: Arc<dyn NameStore>,
         ingest: Arc<Ingest>,
         log: Arc<ChangeLog>,
@@ -102,7 +102,7 @@ impl Follower {
     ) -> Follower {
         Follower {
             clock,
-            connection,
+            tables,
             local,
             ingest,
             log,
@@ -116,7 +116,7 @@ impl Follower {
     /// Polls until dropped.
     pub(crate) async fn follow(self: Arc<Follower>) {
         loop {
-            if let (Ok(driver), Some(node)) = (self.connection.driver(), self.connection.node()) {
+            if let (Ok(driver), Some(node)) = (self.tables.tables(), self.tables.own()) {
                 if let Err(error) = self.poll(driver, node).await {
                     self.followed.failures.fetch_add(1, Relaxed);
                     if self.failures.is_due(self.clock.instant()).is_some() {
@@ -129,7 +129,7 @@ impl Follower {
         }
     }
 
-    async fn poll(&self, driver: &CassandraDriver, node: NodeId) -> Result<(), StoreError> {
+    async fn poll(&self, driver: &dyn SharedTables, node: NodeId) -> Result<(), StoreError> {
         let state = &mut *self.state.lock().await;
         let poll = state.reads.next(self.now());
         if poll.is_behind {
@@ -148,7 +148,7 @@ impl Follower {
 
     async fn read(
         &self,
-        driver: &CassandraDriver,
+        driver: &dyn SharedTables,
         node: NodeId,
         state: &mut State,
         poll: &Poll,
@@ -172,7 +172,7 @@ impl Follower {
 
     async fn apply(
         &self,
-        driver: &CassandraDriver,
+        driver: &dyn SharedTables,
         node: NodeId,
         state: &mut State,
         row: Change,
@@ -202,7 +202,7 @@ impl Follower {
 
     async fn create(
         &self,
-        driver: &CassandraDriver,
+        driver: &dyn SharedTables,
         state: &State,
         written: i64,
         names: Vec<(String, Timestamp)>,
@@ -227,7 +227,7 @@ impl Follower {
     /// Deletes from this node the names that are not in the tables. Returns those that are.
     async fn delete(
         &self,
-        driver: &CassandraDriver,
+        driver: &dyn SharedTables,
         names: Vec<(String, Timestamp)>,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
@@ -254,7 +254,7 @@ impl Follower {
         Ok(known.into_iter().map(|(name, (_, at))| (name, at)).collect())
     }
 
-    async fn look_again(&self, driver: &CassandraDriver, state: &mut State) -> Result<(), StoreError> {
+    async fn look_again(&self, driver: &dyn SharedTables, state: &mut State) -> Result<(), StoreError> {
         let now = self.clock.instant();
         while let Some((_, names)) = state.doubtful.first().filter(|(due, _)| *due <= now) {
             self.delete(driver, names.clone(), Deleter::Another).await?;

@@ -11,11 +11,11 @@ use std::{
 use host::{Disk, Open};
 use metadata::{FindError, FindLimits, Finder, Found, Registry};
 
-use crate::connection::Connection;
+use crate::tables::Tables;
 
 /// Whether the names of the shared tables were ever read into this data folder. Newer names follow with each sync.
 pub struct IndexReadiness {
-    connection: Arc<Connection>,
+    tables: Arc<dyn Tables>,
     disk: Arc<dyn Disk>,
     /// `data/names-read`: exists once the names were read.
     mark: PathBuf,
@@ -24,9 +24,9 @@ pub struct IndexReadiness {
 
 impl IndexReadiness {
     /// Reads the state from the data folder.
-    pub(crate) fn open(disk: Arc<dyn Disk>, data: &Path, connection: Arc<Connection>) -> IndexReadiness {
+    pub(crate) fn open(disk: Arc<dyn Disk>, data: &Path, tables: Arc<dyn Tables>) -> IndexReadiness {
         let mark = data.join("names-read");
-        IndexReadiness { connection, is_ready: AtomicBool::new(disk.exists(&mark)), disk, mark }
+        IndexReadiness { tables, is_ready: AtomicBool::new(disk.exists(&mark)), disk, mark }
     }
 
     /// Whether the names were read, in this run or an earlier one.
@@ -39,7 +39,7 @@ impl IndexReadiness {
         if self.is_ready() {
             return Ok(());
         }
-        let why = self.connection.problem().unwrap_or_else(|| "reading them now".to_owned());
+        let why = self.tables.problem().unwrap_or_else(|| "reading them now".to_owned());
         Err(FindError::Elsewhere(format!("the names in Cassandra have not been read yet: {why}")))
     }
 
@@ -86,7 +86,7 @@ mod tests {
     use store::MetricRecord;
 
     use super::*;
-    use crate::{change_log::ChangeLog, write_clock::WriteClock};
+    use crate::{change_log::ChangeLog, connection::Connection, write_clock::WriteClock};
 
     fn readiness(data: &Path) -> Arc<IndexReadiness> {
         let disk = Host::system().disk;

@@ -11,9 +11,9 @@ use std::{
 use host::Clock;
 use metric::MetricId;
 use parking_lot::Mutex;
-use store::{Fetch, Run, SharedNames};
+use store::{Fetch, Run};
 
-use crate::{connection::Connection, schedule::Schedule};
+use crate::{schedule::Schedule, tables::Tables};
 
 /// Metrics in one statement.
 const BATCH: usize = 500;
@@ -94,10 +94,10 @@ impl LastSeen {
     }
 
     /// Reports what is due, until dropped. While Cassandra is away the queues keep their names.
-    pub(crate) async fn report(self: Arc<LastSeen>, connection: Arc<Connection>) {
+    pub(crate) async fn report(self: Arc<LastSeen>, tables: Arc<dyn Tables>) {
         loop {
             tokio::time::sleep(ROUND).await;
-            let Ok(driver) = connection.driver() else { continue };
+            let Ok(driver) = tables.tables() else { continue };
             let Queues { written, read } = std::mem::take(&mut *self.queues.lock());
             for (nth, names) in written.chunks(BATCH).enumerate() {
                 if let Err(error) = driver.mark_updated(names.to_vec()).await {

@@ -13,11 +13,11 @@ use std::{
 use host::Clock;
 use ingest::Ingest;
 use metric::MetricId;
-use store::{NameStore, ScanProgress, SharedMetric, SharedNames, StoreError};
-use store_cassandra::CassandraDriver;
+use store::{NameStore, ScanProgress, SharedMetric, StoreError};
+use store_cassandra::SharedTables;
 use tokio::sync::mpsc;
 
-use crate::{adopt::adopt, connection::Connection, index_readiness::IndexReadiness, rescan::Rescan};
+use crate::{adopt::adopt, index_readiness::IndexReadiness, rescan::Rescan, tables::Tables};
 
 /// Metrics whose ids are made durable together.
 const ADOPT_BATCH: usize = 1 << 16;
@@ -48,7 +48,7 @@ struct Changes {
 /// Follows the names in the tables.
 pub(crate) struct NameSync {
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) tables: Arc<dyn Tables>,
     /// Keeps the ids.
     pub(crate) local: Arc<dyn NameStore>,
     pub(crate) ingest: Arc<Ingest>,
@@ -62,7 +62,7 @@ impl NameSync {
         loop {
             let pause = match self.sync().await {
                 Ok(()) => every,
-                Err(StoreError::Unavailable(_)) if !self.connection.is_up() => POLL,
+                Err(StoreError::Unavailable(_)) if !self.tables.is_up() => POLL,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the names in the tables; retrying");
                     RETRY.min(every)
@@ -79,7 +79,7 @@ impl NameSync {
     /// an error.
     pub(crate) async fn first(&self) {
         if !self.readiness.is_ready()
-            && self.connection.is_up()
+            && self.tables.is_up()
             && let Err(error) = self.sync().await
         {
             tracing::error!(%error, "cannot read the names in the tables; retrying");
@@ -87,7 +87,7 @@ impl NameSync {
     }
 
     async fn sync(&self) -> Result<(), StoreError> {
-        let driver = self.connection.driver()?;
+        let driver = self.tables.tables()?;
         let began = self.clock.instant();
         self.rescan.begin();
         let mut missed = Missed::before(&self.ingest);
@@ -114,7 +114,7 @@ impl NameSync {
     }
 
     /// Reads all names; returns how many rows there are, and how many of them were new to this node.
-    async fn scan(&self, driver: &CassandraDriver, missed: &mut Missed) -> Result<(u64, usize), StoreError> {
+    async fn scan(&self, driver: &dyn SharedTables, missed: &mut Missed) -> Result<(u64, usize), StoreError> {
         let (send, mut unknown) = mpsc::unbounded_channel();
         let scanning = async move {
             let mut scan =
@@ -134,7 +134,7 @@ impl NameSync {
     }
 
     /// Which of the metrics that a scan missed are gone from the tables.
-    async fn deleted(&self, driver: &CassandraDriver, missed: Vec<MetricId>) -> Result<Vec<MetricId>, StoreError> {
+    async fn deleted(&self, driver: &dyn SharedTables, missed: Vec<MetricId>) -> Result<Vec<MetricId>, StoreError> {
         let mut gone = Vec::new();
         for batch in missed.chunks(LOOKUP_BATCH) {
             let mut ids: HashMap<String, MetricId> = {

@@ -14,12 +14,12 @@ use store::StoreError;
 
 use crate::{
     change_log::ChangeLog,
-    connection::Connection,
     follower::Followed,
     head_asker::{HeadAsker, HeadTransport},
     head_giver::HeadGiver,
     members::{HEARTBEAT, Member, Members},
     nodes_table::NodesTable,
+    tables::Tables,
 };
 
 /// Interval between two attempts to meet other nodes for the first time.
@@ -52,7 +52,7 @@ pub struct Peers {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) members: Arc<Members>,
     /// The way to the tables, where names are followed.
-    pub(crate) connection: Option<Arc<Connection>>,
+    pub(crate) tables: Option<Arc<dyn Tables>>,
     pub(crate) log: Arc<ChangeLog>,
     pub(crate) followed: Arc<Followed>,
     pub(crate) heads: OnceLock<Heads>,
@@ -75,7 +75,7 @@ impl Peers {
         let members = Arc::new(Members::new(clock.clone(), table, version, 0));
         let (log, followed) = (Arc::new(ChangeLog::new(clock.clone())), Arc::default());
         let (heads, is_introduced) = (OnceLock::new(), AtomicBool::new(false));
-        Arc::new(Peers { clock, members, connection: None, log, followed, heads, is_introduced })
+        Arc::new(Peers { clock, members, tables: None, log, followed, heads, is_introduced })
     }
 
     /// Sets where other nodes reach this one over HTTP, host and port, and tells them of it: those that answer ask this node from then
@@ -118,8 +118,8 @@ impl Peers {
     /// # Errors
     /// Cassandra cannot be reached: this node has not left.
     pub async fn leave(&self) -> Result<(), StoreError> {
-        if let Some(connection) = &self.connection {
-            tell_all(&self.log, connection).await?;
+        if let Some(tables) = &self.tables {
+            tell_all(&self.log, &**tables).await?;
         }
         self.members.leave().await
     }
@@ -160,9 +160,9 @@ impl Peers {
 }
 
 /// Tells other nodes of all names that wait in the log.
-async fn tell_all(log: &ChangeLog, connection: &Connection) -> Result<(), StoreError> {
-    let driver = connection.driver()?;
-    let Some(node) = connection.node() else { return Ok(()) };
+async fn tell_all(log: &ChangeLog, tables: &dyn Tables) -> Result<(), StoreError> {
+    let driver = tables.tables()?;
+    let Some(node) = tables.own() else { return Ok(()) };
     while !log.is_empty() {
         log.write(driver, node).await?;
     }

@@ -16,6 +16,7 @@
 //! writers                        several nodes on the same tables
 //! network ── truth               nodes that also ask each other, the ways between them, and what they must answer
 //! node_steps ── node_asks        what is done to them, and their answers
+//! node_names                     which names each node must know, and which deletions it has followed
 //! nodes                          steps performed on several nodes
 //! ```
 
@@ -52,6 +53,7 @@ mod network;
 mod truth;
 
 mod node_asks;
+mod node_names;
 mod node_steps;
 mod nodes;
 
@@ -68,7 +70,7 @@ pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
 pub use seeds::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, SEVERAL_LAYOUTS, SEVERAL_NODES, WITHIN_A_SECOND, WRITERS,
+    LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, RULES_OF_NODES, SEVERAL_LAYOUTS, SEVERAL_NODES, WITHIN_A_SECOND, WRITERS,
 };
 pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;

@@ -238,6 +238,25 @@ pub const STEPS: usize = 32;
 pub const LISTS: usize = 64;
 /// The numbers under which lists differ.
 pub(crate) const PLACES_OF_LISTS: usize = 4;
+/// Added to the number of rules: the retentions are long, and differ in the first stage and in the last one. Metrics whose rows are sums
+/// change among the methods of such rows.
+pub const ROLLED: usize = 1 << 20;
+/// How many of them there are.
+pub(crate) const PLACES_OF_ROLLED: usize = 4;
+/// Retentions of these. The stages of minutes are the same.
+const ROLLED_RETENTIONS: [&str; PLACES_OF_ROLLED] =
+    ["1s:11h,60s:3d,1d:30d", "1s:12h,60s:3d,1d:30d", "1s:11h,60s:3d,1d:40d", "1s:12h,60s:3d,1d:30d"];
+
+/// The method of metrics whose names begin with that of a method, under rules with this number.
+pub(crate) fn method_under(method: metric::Aggregation, number: usize) -> metric::Aggregation {
+    use metric::Aggregation::{Average, AvgZero, Sum};
+    let sums = [Average, Sum, AvgZero];
+    match sums.iter().position(|sum| *sum == method) {
+        Some(place) if number & ROLLED > 0 => sums[(place + number % PLACES_OF_ROLLED) % sums.len()],
+        _ => method,
+    }
+}
+
 /// The bits of the number below that place.
 pub(crate) const STEPS_BITS: usize = 7;
 
@@ -281,6 +300,7 @@ fn list(method: usize, place: usize) -> String {
 fn make_rules(number: usize) -> Rules {
     let with_steps = OF_STEPS.iter().copied().flatten().nth(number >> STEPS_BITS).copied().unwrap_or_default();
     let retentions = match number {
+        _ if number & ROLLED > 0 => [ROLLED_RETENTIONS[number % PLACES_OF_ROLLED]; 3],
         _ if number & STEPS > 0 => [with_steps; 3],
         _ if number & SHORT > 0 => SHORT_RETENTIONS,
         _ if number & LONG > 0 => LONG_RETENTIONS,
@@ -296,7 +316,8 @@ fn make_rules(number: usize) -> Rules {
     let mut aggregation = String::new();
     for (place, method) in metric::Aggregation::ALL.iter().enumerate() {
         let name = method.name();
-        let methods = if number & LISTS > 0 { list(place, number % 4) } else { name.to_owned() };
+        let alone = || method_under(*method, number).name().to_owned();
+        let methods = if number & LISTS > 0 { list(place, number % 4) } else { alone() };
         for (kind, factor) in [("strict", "0.3"), ("", "0")] {
             aggregation += &format!(
                 "[{name}{kind}]\npattern = ^{name}\\..*{kind}\nxFilesFactor = {factor}\naggregationMethod = {methods}\n"

@@ -7,17 +7,17 @@ use std::{
     collections::BTreeMap,
     fmt,
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
 
-use cluster::{AnswerBytes, AskError, HeadTransport, Heads, NodesTable};
+use cluster::{AnswerBytes, AskError, HeadTransport, Heads, NodesTable, Peers, Sharing, Tables};
 use futures::future::{BoxFuture, FutureExt};
-use host::{Clock, Random as _, SeededRandom};
-use store::{PointStore, SharedPoints, StoreError};
-use store_cassandra::{Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow};
+use host::{Clock as _, Host, Random as _, SeededRandom};
+use store::{OtherWriters, Store, StoreError};
+use store_cassandra::{Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow, SharedTables};
 
 use crate::{Life, tables::OpenTables};
 
@@ -59,6 +59,8 @@ pub enum PeerWay {
 pub(crate) struct Alive {
     pub(crate) life: Life,
     pub(crate) heads: Heads,
+    /// Where it shares names with others.
+    pub(crate) peers: Option<Arc<Peers>>,
 }
 
 impl Alive {
@@ -103,6 +105,8 @@ struct State {
 /// Tables and ways.
 pub(crate) struct Network {
     pub(crate) tables: InMemoryTables,
+    /// Whether names are in the tables, too. Otherwise each node has its own.
+    has_names: bool,
     state: Mutex<State>,
 }
 
@@ -112,7 +116,10 @@ pub(crate) struct NodeEnd {
     place: usize,
     number: u16,
     /// Whether its process has seen other nodes.
-    has_others: AtomicBool,
+    has_others: Arc<AtomicBool>,
+    /// Its way to the names in the tables.
+    writer: OnceLock<Arc<InMemoryWriter>>,
+    sharing: Mutex<Option<Sharing>>,
 }
 
 /// The id of a node in the table `nodes`.
@@ -126,7 +133,7 @@ pub(crate) fn address(number: u16) -> String {
 }
 
 impl Network {
-    pub(crate) fn new(layouts: &[Layout], seed: u64, now: Duration) -> Arc<Network> {
+    pub(crate) fn new(layouts: &[Layout], seed: u64, now: Duration, has_names: bool) -> Arc<Network> {
         let place = |(place, layout): (usize, &Layout)| Place {
             alive: None,
             writer: None,
@@ -138,7 +145,9 @@ impl Network {
         };
         let places = layouts.iter().enumerate().map(place).collect();
         let state = State { places, nodes: BTreeMap::new(), now, random: SeededRandom::new(seed), act: None };
-        Arc::new(Network { tables: InMemoryTables::default(), state: Mutex::new(state) })
+        let tables = InMemoryTables::default();
+        tables.set_now(now.as_secs() as i64);
+        Arc::new(Network { tables, has_names, state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -147,8 +156,14 @@ impl Network {
 
     /// The end of the node at a place, as its process has it.
     pub(crate) fn end(self: &Arc<Network>, place: usize) -> Arc<NodeEnd> {
-        let has_others = AtomicBool::new(false);
-        Arc::new(NodeEnd { network: self.clone(), place, number: self.number(place), has_others })
+        Arc::new(NodeEnd {
+            network: self.clone(),
+            place,
+            number: self.number(place),
+            has_others: Arc::default(),
+            writer: OnceLock::new(),
+            sharing: Mutex::default(),
+        })
     }
 
     pub(crate) fn number(&self, place: usize) -> u16 {
@@ -197,6 +212,7 @@ impl Network {
         let mut state = self.state();
         state.now = state.now.max(now);
         let now = state.now;
+        self.tables.set_now(now.as_secs() as i64);
         state.nodes.retain(|_, (_, until)| now < *until);
     }
 
@@ -292,14 +308,48 @@ impl Link for NodeEnd {
 }
 
 impl OpenTables for NodeEnd {
-    fn open(self: Arc<Self>, clock: Arc<dyn Clock>) -> (Arc<dyn PointStore>, Arc<dyn SharedPoints>) {
+    fn open(self: Arc<Self>, host: &Host, local: Store) -> Store {
         let (layout, after) = {
             let place = &self.network.state().places[self.place];
             (place.layout, place.written)
         };
-        let writer = Arc::new(self.network.tables.writer((self.number, layout), clock, self.clone(), after));
+        // Not this end itself, which keeps the writer.
+        let link = NodeEnd {
+            network: self.network.clone(),
+            has_others: self.has_others.clone(),
+            writer: OnceLock::new(),
+            sharing: Mutex::default(),
+            ..*self
+        };
+        let writer = self.network.tables.writer((self.number, layout), host.clock.clone(), Arc::new(link), after);
+        let writer = Arc::new(writer);
         self.network.state().places[self.place].writer = Some(writer.clone());
-        (writer.clone(), writer)
+        if !self.network.has_names {
+            return Store { points: writer.clone(), shared: Some(writer), ..local };
+        }
+        assert!(self.writer.set(writer).is_ok(), "an end is of one process");
+        let sharing = Sharing::over(self.clone(), local, host.clone());
+        let store = sharing.store();
+        *self.sharing.lock().unwrap_or_else(PoisonError::into_inner) = Some(sharing);
+        store
+    }
+}
+
+impl Tables for NodeEnd {
+    fn tables(&self) -> Result<&dyn SharedTables, StoreError> {
+        Ok(&**self.writer.get().expect("its tables are open"))
+    }
+
+    fn to_write(&self) -> Result<&dyn SharedTables, StoreError> {
+        self.tables()
+    }
+
+    fn problem(&self) -> Option<String> {
+        None
+    }
+
+    fn other_writers(&self) -> OtherWriters {
+        OtherWriters { are_there: self.has_others(), have_same_points: false }
     }
 }
 
@@ -353,6 +403,11 @@ impl NodesTable for NodeEnd {
 }
 
 impl NodeEnd {
+    /// What needs ingestion of names in the tables, once.
+    pub(crate) fn take_sharing(&self) -> Option<Sharing> {
+        self.sharing.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
     /// The process at an address, and its place.
     fn at(&self, wanted: &str) -> Option<(usize, Option<Arc<Alive>>)> {
         let state = self.network.state();

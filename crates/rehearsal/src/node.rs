@@ -35,7 +35,7 @@ pub(crate) struct NodeOptions {
     pub(crate) notes_failed_syncs: bool,
     /// The driver, where it is not the embedded one.
     pub(crate) memory: Option<Arc<MemoryDriver>>,
-    /// Where points are, if other nodes write them too. Names are in the embedded store then.
+    /// Where points are, if other nodes write them too. Ids of metrics are in the embedded store then.
     pub(crate) shared: Option<Arc<dyn OpenTables>>,
 }
 
@@ -76,8 +76,7 @@ impl Node {
                 embedded = Some(driver.clone());
                 let mut store = Store::of(driver.clone());
                 if let Some(tables) = &options.shared {
-                    let (points, shared) = tables.clone().open(options.host.clock.clone());
-                    (store.points, store.shared) = (points, Some(shared));
+                    store = tables.clone().open(&options.host, store);
                 }
                 (store, driver)
             }

@@ -5,19 +5,23 @@ use metric::Aggregation;
 use store_cassandra::{Fate, Layout};
 
 use crate::{
+    machine::{LONG, PLACES_OF_ROLLED, ROLLED},
     network::{PeerWay, TablesWay},
-    seeds::SEVERAL_LAYOUTS,
+    seeds::{NAMES_OF_NODES, RULES_OF_NODES, SEVERAL_LAYOUTS},
 };
+
+/// Metrics of each method, where names come and go.
+pub(crate) const LETTERS: usize = 2;
 
 /// Seconds of the points of all steps.
 pub(crate) const SPAN: i64 = 2900;
 
-/// Points of a method, at a time after the first.
+/// A point of a metric.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SentPoint {
-    /// Which method.
-    pub method: usize,
-    /// Seconds after the first point of all.
+    /// Which metric: the number of its method, and once around all methods for each further metric of it.
+    pub metric: usize,
+    /// Seconds after the first point of all; where names come and go, after this moment.
     pub second: i64,
     /// Its value.
     pub value: f64,
@@ -30,6 +34,8 @@ pub enum Meanwhile {
     Flush(Vec<SentPoint>),
     /// It answers queries.
     Check,
+    /// It deletes metrics.
+    Delete(Vec<usize>),
 }
 
 /// How a process ends.
@@ -66,6 +72,10 @@ pub enum NodeStep {
     Peer(usize, usize, PeerWay),
     /// Time passes, in seconds.
     Pass(u64),
+    /// The operator changes the rules of a node.
+    Rules(usize, usize),
+    /// A node deletes those of these metrics that it knows.
+    Delete(usize, Vec<usize>),
     /// What a node answers is compared with the model.
     Check(usize),
 }
@@ -75,6 +85,10 @@ pub enum NodeStep {
 pub struct NodesScenario {
     /// Random numbers of the nodes.
     pub seed: u64,
+    /// The rules of all nodes at the beginning.
+    pub rules: usize,
+    /// Whether no name is known before its first point, and metrics are deleted.
+    pub has_names: bool,
     /// The layout of the tables that each node writes first. There are as many nodes.
     pub layouts: Vec<Layout>,
     /// What happens.
@@ -105,7 +119,7 @@ impl NodesScenario {
                 let value = (random.below(2001) as f64 - 1000.0) / 8.0;
                 let one = random.index(Aggregation::ALL.len());
                 let methods = if random.below(3) == 0 { one..one + 1 } else { 0..Aggregation::ALL.len() };
-                points.extend(methods.map(|method| SentPoint { method, second, value }));
+                points.extend(methods.map(|metric| SentPoint { metric, second, value }));
             }
             points
         };
@@ -139,13 +153,88 @@ impl NodesScenario {
             }
         };
         let steps = (0..steps).map(step).collect();
-        NodesScenario { seed, layouts, steps }
+        let has_names = NAMES_OF_NODES <= seed;
+        let mut scenario = NodesScenario { seed, rules: LONG, has_names, layouts, steps };
+        if scenario.has_names {
+            scenario.give_names(count);
+        }
+        if RULES_OF_NODES <= seed {
+            scenario.give_rules(count);
+        }
+        scenario
+    }
+}
+
+impl NodesScenario {
+    /// Points are of now and not of a span, and of more metrics. Some steps delete metrics. No calendar is wrong: points that were stored
+    /// by a clock that is ahead survive a deletion.
+    fn give_names(&mut self, count: usize) {
+        let random = SeededRandom::new(self.seed ^ 0x6e_616d_6573);
+        let metrics = LETTERS * Aggregation::ALL.len();
+        let some = || -> Vec<usize> {
+            match random.below(3) {
+                0 => (0..metrics).collect(),
+                1 => (0..Aggregation::ALL.len()).collect(),
+                _ => (0..1 + random.below(4)).map(|_| random.index(metrics)).collect(),
+            }
+        };
+        for step in &mut self.steps {
+            if let NodeStep::Send(_, points) | NodeStep::FlushWhile(.., Meanwhile::Flush(points)) = step {
+                let letter = random.index(LETTERS) * Aggregation::ALL.len();
+                let is_late = random.below(6) == 0;
+                let mut seconds: Vec<i64> = points.iter().map(|point| point.second).collect();
+                seconds.dedup();
+                for point in points.iter_mut() {
+                    let place = seconds.iter().rev().position(|second| *second == point.second).unwrap_or(0) as i64;
+                    point.metric += letter;
+                    point.second = if is_late { -place * 97 - 60 } else { -place };
+                }
+            }
+            let place = random.index(count);
+            match step {
+                NodeStep::Skew(..) => *step = NodeStep::Delete(place, some()),
+                NodeStep::FlushWhile(.., meanwhile @ Meanwhile::Check) if random.below(2) == 0 => {
+                    *meanwhile = Meanwhile::Delete(some());
+                }
+                NodeStep::Check(_) if random.below(3) == 0 => *step = NodeStep::Delete(place, some()),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl NodesScenario {
+    /// An operator changes the rules, of one node after the other. In one seed of two nothing is deleted.
+    fn give_rules(&mut self, count: usize) {
+        let random = SeededRandom::new(self.seed ^ 0x72_756c_6573);
+        self.rules = ROLLED;
+        let has_deletions = random.below(2) == 0;
+        let mut place_of_rules = 0;
+        // The nodes that still get the rules of the moment.
+        let mut waiting: Vec<usize> = Vec::new();
+        for step in &mut self.steps {
+            let is_deletion = matches!(step, NodeStep::Delete(..));
+            if matches!(step, NodeStep::FlushWhile(.., Meanwhile::Delete(_))) && !has_deletions {
+                let NodeStep::FlushWhile(.., meanwhile) = step else { continue };
+                *meanwhile = Meanwhile::Check;
+            }
+            let is_free = is_deletion && !has_deletions || matches!(step, NodeStep::Check(_)) && random.below(3) == 0;
+            if !is_free {
+                continue;
+            }
+            if waiting.is_empty() {
+                place_of_rules = random.index(PLACES_OF_ROLLED);
+                waiting = (0..count).collect();
+            }
+            let place = waiting.swap_remove(random.index(waiting.len()));
+            *step = NodeStep::Rules(place, ROLLED | place_of_rules);
+        }
     }
 }
 
 /// The layouts of the nodes of a seed, and how many of the nodes move between them: those that come first.
 fn layouts(seed: u64, count: usize) -> (Vec<Layout>, usize) {
-    if seed < SEVERAL_LAYOUTS {
+    if seed < SEVERAL_LAYOUTS || NAMES_OF_NODES <= seed && seed % 2 == 0 {
         return (vec![Layout::Rows; count], 0);
     }
     // The other random numbers of a seed are those of a seed without layouts.

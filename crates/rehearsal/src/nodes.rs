@@ -9,16 +9,19 @@ use std::{
 
 use cluster::Peers;
 use host::{SeededRandom, SimulatedDisk};
-use store_cassandra::Layout;
+use ingest::DeletionError;
+use metric::{Aggregation, Timestamp};
+use store_cassandra::{Fate, Layout};
 
 use crate::{
     Machine, StoreKind, Work,
-    machine::{BEGINNING, LONG, moved},
+    machine::{BEGINNING, moved, rules},
     network::{Alive, Network, PeerWay, TablesWay, address},
     node::FLUSH_AFTER,
-    node_asks::{Asked, adopt_all, ask, flush, send, send_and_flush},
-    node_steps::{Ending, Meanwhile, NodeStep, NodesScenario, SentPoint},
-    truth::Truth,
+    node_asks::{Asked, BASE, adopt_all, ask, delete, flush, send, send_and_flush, unregistered},
+    node_names::{Listing, NamesTruth},
+    node_steps::{Ending, LETTERS, Meanwhile, NodeStep, NodesScenario, SentPoint},
+    truth::{Number, Remains, Truth, name_of},
 };
 
 /// How long a node waits for the points of others.
@@ -26,6 +29,12 @@ const PATIENCE: Duration = Duration::from_millis(500);
 
 /// After so long without a heartbeat a node may be forgotten by others.
 const REMEMBERED: Duration = Duration::from_secs(40);
+
+/// Rules are in force within this time, where nodes reach the tables: points under those before are stored by then.
+const IN_FORCE: Duration = Duration::from_secs(60);
+
+/// Interval between two reads of all names.
+const RECONCILED_EVERY: Duration = Duration::from_secs(600);
 
 /// A node hears of others that it did not know at once, and that do not ask it, after so long.
 const MET: Duration = Duration::from_secs(12);
@@ -52,7 +61,7 @@ impl NodesScenario {
     /// # Errors
     /// What is wrong, in one sentence.
     pub fn perform(&self) -> Result<Work, String> {
-        let mut nodes = Nodes::new(&self.layouts, self.seed);
+        let mut nodes = Nodes::new(&self.layouts, self.seed, self.rules, self.has_names);
         nodes.truth.has_skew = self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..)));
         for (number, step) in self.steps.iter().enumerate() {
             nodes.step(step).map_err(|error| format!("step {number}: {error}"))?;
@@ -117,6 +126,9 @@ pub fn perform_nodes(seed: u64, steps: usize) -> Result<Work, String> {
     scenario.perform()
 }
 
+/// Metrics that a node knew and deleted, and how that ended.
+type Deleted = (Vec<Number>, Result<(), DeletionError>);
+
 /// The nodes, and what they accepted.
 struct Nodes {
     network: Arc<Network>,
@@ -124,12 +136,21 @@ struct Nodes {
     /// Seconds by which the calendars are wrong.
     skews: Vec<i64>,
     truth: Truth,
+    /// Names that come and go; `None` where all are known.
+    names: Option<NamesTruth>,
+    /// Whether points of a node may be on their way to the tables, because a flush failed.
+    are_written: Vec<bool>,
     /// The right time.
     now: Duration,
+    have_rules_changed: bool,
+    /// Since when all nodes have the same rules and reach the tables, after a change; `None` while they do not.
+    alike_since: Option<Duration>,
     /// Of each node, until when its row in the table of nodes may be absent or old.
     unseen_until: Vec<Duration>,
     /// Nodes that could not write their row when they started: no other may have read it.
     may_be_new: Vec<bool>,
+    /// Nodes whose folder is empty.
+    is_new: Vec<bool>,
     /// Of each node, others that may not have met it, and until when.
     unmet_until: Vec<Vec<Duration>>,
     /// Whether two nodes may have stored points of a metric at the same moment: coarse slots are right later.
@@ -140,22 +161,27 @@ struct Nodes {
 }
 
 impl Nodes {
-    fn new(layouts: &[Layout], seed: u64) -> Nodes {
+    fn new(layouts: &[Layout], seed: u64, rules: usize, has_names: bool) -> Nodes {
         let count = layouts.len();
         let machine = |place: usize| {
             let mut machine = Machine::new(StoreKind::Embedded, seed.wrapping_mul(8) + place as u64);
-            machine.rules = LONG;
+            machine.rules = rules;
             machine
         };
         let now = Duration::from_secs(BEGINNING);
         Nodes {
-            network: Network::new(layouts, seed, now),
+            network: Network::new(layouts, seed, now, has_names),
             machines: (0..count).map(machine).collect(),
             skews: vec![0; count],
             truth: Truth::default(),
+            names: has_names.then(|| NamesTruth::new(count)),
+            are_written: vec![false; count],
             now,
+            have_rules_changed: false,
+            alike_since: None,
             unseen_until: vec![Duration::ZERO; count],
             may_be_new: vec![false; count],
+            is_new: vec![true; count],
             unmet_until: vec![vec![Duration::ZERO; count]; count],
             is_unsettled: false,
             has_forgotten: false,
@@ -187,7 +213,7 @@ impl Nodes {
                     self.work.faults += 1;
                 }
                 self.trouble(*place);
-                self.network.set_tables(*place, *way);
+                self.set_tables(*place, *way);
                 Ok(())
             }
             NodeStep::Peer(from, to, way) => {
@@ -201,18 +227,78 @@ impl Nodes {
                 self.pass(Duration::from_secs(*seconds));
                 Ok(())
             }
+            NodeStep::Rules(place, number) => {
+                self.set_rules(*place, *number);
+                Ok(())
+            }
+            NodeStep::Delete(place, metrics) => self.delete(*place, metrics),
             NodeStep::Check(place) => self.check(*place),
         }
     }
 
+    /// Sets the way of a node to the tables. Where names come and go, one that was cut off and gets through in part may store points that it
+    /// would lose to a deletion: that way is left out.
+    fn set_tables(&mut self, place: usize, way: TablesWay) {
+        self.fade();
+        let before = self.network.tables_way(place);
+        let was_cut_off = self.is_cut_off(place);
+        self.network.set_tables(place, way);
+        if self.names.is_some() && was_cut_off && way != TablesWay::UP && !self.is_cut_off(place) {
+            self.network.set_tables(place, before);
+        }
+        self.note_names(place);
+    }
+
     /// Nodes whose row may be absent or old are in trouble for a while after the tables are there again.
     fn trouble(&mut self, place: usize) {
+        self.note_names(place);
         if self.network.tables_way(place) != TablesWay::UP && self.network.alive(place).is_some() {
             self.unseen_until[place] = self.now + MET;
         }
         if self.network.has_row(place) {
             let of_place = self.unmet_until.iter_mut().map(|unmet| &mut unmet[place]);
             of_place.filter(|until| **until == Duration::MAX).for_each(|until| *until = self.now + MET);
+        }
+    }
+
+    /// Changes the rules of a node.
+    fn set_rules(&mut self, place: usize, number: usize) {
+        self.machines[place].rules = number;
+        (self.have_rules_changed, self.alike_since) = (true, None);
+        if let Some(alive) = self.network.alive(place) {
+            let ingest = alive.life.node.ingest.clone();
+            // It waits for points under the rules before, which the tables may not take now.
+            alive.life.run("a change of rules", async move {
+                tokio::spawn(async move { ingest.set_rules(rules(number)).await });
+                tokio::time::sleep(WRITTEN).await;
+            });
+        }
+        self.pass(WRITTEN);
+    }
+
+    /// The rules of all nodes, where these are in force on all.
+    fn rules(&mut self) -> Option<usize> {
+        let number = self.machines[0].rules;
+        if !self.have_rules_changed {
+            return Some(number);
+        }
+        let is_alike = |place: usize| {
+            let is_down = self.network.alive(place).is_none();
+            self.machines[place].rules == number && (is_down || self.network.tables_way(place) == TablesWay::UP)
+        };
+        if !(0..self.machines.len()).all(is_alike) {
+            self.alike_since = None;
+            return None;
+        }
+        let since = *self.alike_since.get_or_insert(self.now);
+        (since + IN_FORCE <= self.now).then_some(number)
+    }
+
+    /// Notes whether a node follows names.
+    fn note_names(&mut self, place: usize) {
+        let reaches = self.network.alive(place).is_some() && self.network.tables_way(place) == TablesWay::UP;
+        if let Some(names) = &mut self.names {
+            names.note(place, reaches, self.now);
         }
     }
 
@@ -273,15 +359,28 @@ impl Nodes {
         machine.now = calendar;
         let life = machine.start().map_err(|error| format!("node {place} does not start: {error}"))?;
         let number = self.network.number(place);
+        let sharing = end.take_sharing();
+        let (rules, data) = (machine.rules, machine.data.clone());
         let met = life.run("meeting other nodes", async {
-            adopt_all(&life, machine.rules).await?;
-            let peers = Peers::over(end.clone(), life.clock.clone(), "1".to_owned());
-            let heads = peers.begin_heads(&life.node.ingest, end.clone(), PATIENCE);
-            peers.introduce(address(number)).await;
-            tokio::spawn(peers.meet());
-            Ok::<_, String>(heads)
+            let Some(sharing) = sharing else {
+                adopt_all(&life, rules).await?;
+                let peers = Peers::over(end.clone(), life.clock.clone(), "1".to_owned());
+                let heads = peers.begin_heads(&life.node.ingest, end.clone(), PATIENCE);
+                peers.introduce(address(number)).await;
+                tokio::spawn(peers.meet());
+                return Ok::<_, String>((heads, None));
+            };
+            let shared = sharing.attach(&life.node.ingest, data, "1".to_owned(), 0);
+            let heads = shared.peers().begin_heads(&life.node.ingest, end.clone(), PATIENCE);
+            shared.peers().introduce(address(number)).await;
+            shared.first_names().await;
+            let peers = shared.peers().clone();
+            for mut task in shared.tasks(RECONCILED_EVERY) {
+                tokio::spawn((task.make)());
+            }
+            Ok((heads, Some(peers)))
         });
-        let heads = met.ok_or("the process died in its start")??;
+        let (heads, peers) = met.ok_or("the process died in its start")??;
         // Nodes that it could not reach find its row later.
         for other in 0..self.machines.len() {
             let has_met = self.network.tables_way(place) == TablesWay::UP
@@ -301,13 +400,20 @@ impl Nodes {
         }
         self.unseen_until[place] = self.now + MET;
         self.may_be_new[place] = self.network.tables_way(place) != TablesWay::UP;
-        self.network.set_alive(place, Alive { life, heads });
+        self.network.set_alive(place, Alive { life, heads, peers });
+        let reaches = !self.may_be_new[place];
+        if let Some(names) = &mut self.names {
+            names.started(place, self.is_new[place], reaches, self.now);
+        }
+        self.is_new[place] = false;
         Ok(())
     }
 
     fn send(&mut self, place: usize, points: &[SentPoint]) -> Result<(), String> {
         let alive = self.alive(place)?;
-        let accepted = send(&alive.life, &mut self.truth, self.network.number(place), points)?;
+        let (points, base) = (self.sendable(place, points), self.base());
+        let accepted = send(&alive.life, &mut self.truth, self.network.number(place), base, &points)?;
+        self.note_sent(place, &points);
         self.work.points += accepted;
         self.catch_up(place);
         Ok(())
@@ -320,9 +426,12 @@ impl Nodes {
     }
 
     fn flushed(&mut self, place: usize, flushed: Result<(), String>) -> Result<(), String> {
+        self.fade();
+        self.truth.may_store_ghosts(self.network.number(place));
         match flushed {
             Ok(()) => {
                 self.truth.stored(self.network.number(place));
+                self.are_written[place] = false;
                 // A flush takes a microsecond of write time for each of its runs: a clock that stood still would let another node
                 // overwrite points of this one with an earlier time.
                 self.pass(WRITTEN);
@@ -331,7 +440,10 @@ impl Nodes {
                 return Err(format!("a flush of node {place} fails: {error}"));
             }
             // Rows of some stages may be there.
-            Err(_) => self.is_unsettled = true,
+            Err(_) => {
+                self.is_unsettled = true;
+                self.are_written[place] = true;
+            }
         }
         self.catch_up(place);
         Ok(())
@@ -349,26 +461,143 @@ impl Nodes {
             return self.flush(place);
         }
         let (alive, _) = (self.alive(place)?, self.alive(other)?);
-        let done: Arc<Mutex<Option<Result<Truth, String>>>> = Arc::default();
+        let done: Arc<Mutex<Option<Result<(Truth, Option<Deleted>), String>>>> = Arc::default();
         let (network, into, number) = (self.network.clone(), done.clone(), self.network.number(other));
-        let (mut truth, asked, meanwhile) = (self.truth.clone(), self.asked(other), meanwhile.clone());
+        let (mut truth, asked, base) = (self.truth.clone(), self.asked(other), self.base());
+        let meanwhile = match meanwhile {
+            Meanwhile::Flush(points) => Meanwhile::Flush(self.sendable(other, points)),
+            Meanwhile::Check | Meanwhile::Delete(_) => meanwhile.clone(),
+        };
         self.is_unsettled |= matches!(meanwhile, Meanwhile::Flush(_));
+        let waiting = self.waiting_names(other);
+        let does = meanwhile.clone();
         self.network.act_at(place, statements, move || {
             let Some(of_other) = network.alive(other) else { return };
-            let worked = match &meanwhile {
+            let mut deleted = None;
+            let worked = match &does {
                 Meanwhile::Check => ask(&of_other.life, &truth, &asked).map(drop),
-                Meanwhile::Flush(points) => send_and_flush(&of_other.life, &mut truth, number, points),
+                Meanwhile::Flush(points) => send_and_flush(&of_other.life, &mut truth, number, base, points),
+                Meanwhile::Delete(metrics) => delete(&of_other.life, metrics).map(|done| deleted = Some(done)),
             };
-            *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(worked.map(|()| truth));
+            *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(worked.map(|()| (truth, deleted)));
         });
         let flushed = flush(&alive.life)?;
         self.network.act_ended();
         if let Some(worked) = done.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            self.truth = worked.map_err(|error| format!("while node {place} flushes, node {other}: {error}"))?;
+            let (truth, deleted) =
+                worked.map_err(|error| format!("while node {place} flushes, node {other}: {error}"))?;
+            self.truth = truth;
+            if let Meanwhile::Flush(points) = &meanwhile {
+                self.note_sent(other, points);
+            }
+            if let Some(deleted) = deleted {
+                self.catch_up(other);
+                self.note_deleted(other, deleted, &waiting, Some(place))?;
+            }
         }
         self.flushed(place, flushed)?;
         self.catch_up(other);
         Ok(())
+    }
+
+    fn delete(&mut self, place: usize, metrics: &[Number]) -> Result<(), String> {
+        let alive = self.alive(place)?;
+        self.fade();
+        let waiting = self.waiting_names(place);
+        let deleted = delete(&alive.life, metrics)?;
+        self.catch_up(place);
+        self.note_deleted(place, deleted, &waiting, None)
+    }
+
+    /// The second from which those of points count.
+    fn base(&self) -> Timestamp {
+        if self.names.is_some() { self.now.as_secs() as Timestamp } else { BASE }
+    }
+
+    /// Whether nothing of a node gets through to the tables.
+    fn is_cut_off(&self, place: usize) -> bool {
+        let way = self.network.tables_way(place);
+        way.reads != Fate::Done && way.writes == Fate::Refused && way.one_in == 1
+    }
+
+    /// The points that a node may get: of a metric that was deleted, and whose deletion it has not followed, only later ones, and only where
+    /// the node cannot store them. Otherwise they would be in the tables without their name.
+    fn sendable(&mut self, place: usize, points: &[SentPoint]) -> Vec<SentPoint> {
+        self.fade();
+        let Some(names) = &self.names else { return points.to_vec() };
+        let base = self.base();
+        let may_send = |point: &&SentPoint| {
+            let is_later =
+                names.deleted_at(point.metric).is_none_or(|at| at.as_secs() as i64 + 1 < base + point.second);
+            names.has_followed(place, point.metric, self.now) || is_later && self.is_cut_off(place)
+        };
+        points.iter().filter(may_send).copied().collect()
+    }
+
+    fn note_sent(&mut self, place: usize, points: &[SentPoint]) {
+        let (base, number) = (self.base(), self.network.number(place));
+        let Some(names) = &mut self.names else { return };
+        for point in points {
+            let accepted = self.truth.points.get(&(point.metric, base + point.second));
+            if accepted.is_some_and(|accepted| accepted.owner == number) {
+                names.sent(place, point.metric, self.now);
+            }
+        }
+    }
+
+    /// Names that other nodes than this one may write to the tables of names at any moment.
+    fn waiting_names(&self, place: usize) -> BTreeSet<String> {
+        let others = (0..self.machines.len()).filter(|other| *other != place && !self.is_cut_off(*other));
+        others.filter_map(|other| self.network.alive(other)).flat_map(|alive| unregistered(&alive.life)).collect()
+    }
+
+    /// What is left of metrics that a node deleted, perhaps while another one wrote.
+    fn note_deleted(
+        &mut self,
+        place: usize,
+        (known, deleted): Deleted,
+        waiting: &BTreeSet<String>,
+        writing: Option<usize>,
+    ) -> Result<(), String> {
+        let is_up = self.network.tables_way(place) == TablesWay::UP;
+        match &deleted {
+            Err(error) if is_up => return Err(format!("a deletion of node {place} fails: {error}")),
+            Err(DeletionError::Away { .. }) => return Ok(()),
+            _ => {}
+        }
+        let may_store = |other: usize| {
+            let is_doubtful = self.network.tables_way(other) != TablesWay::UP && !self.is_cut_off(other);
+            writing == Some(other) || self.network.alive(other).is_some() && (is_doubtful || self.are_written[other])
+        };
+        let places = 0..self.machines.len();
+        let storing: Vec<u16> =
+            places.filter(|other| may_store(*other)).map(|other| self.network.number(other)).collect();
+        let Some(names) = &mut self.names else { return Ok(()) };
+        let own = self.network.number(place);
+        for metric in known {
+            // Otherwise others learn of it when they read all names.
+            let is_fresh = waiting.contains(&name_of(metric)) || names.is_fresh(place, metric, self.now);
+            let is_any = deleted.is_err() || !is_up || is_fresh;
+            names.delete(metric, self.now, is_any);
+            self.truth.delete(metric, |owner, may_be_held| match () {
+                () if is_any => Remains::Anything,
+                () if owner == own => Remains::Nothing,
+                () if writing.is_some_and(|writing| self.network.number(writing) == owner) => Remains::Anything,
+                () if !may_be_held => Remains::Nothing,
+                () if storing.contains(&owner) => Remains::Anything,
+                () => Remains::UntilFollowed,
+            });
+        }
+        Ok(())
+    }
+
+    /// Points of deleted metrics are gone from nodes that have followed.
+    fn fade(&mut self) {
+        (0..self.machines.len()).for_each(|place| self.note_names(place));
+        let Some(names) = &self.names else { return };
+        let place = |number: u16| (0..self.machines.len()).find(|place| self.network.number(*place) == number);
+        // A number that no node has any more is that of a folder that is gone.
+        self.truth.fade(|metric, owner| place(owner).is_none_or(|place| names.has_followed(place, metric, self.now)));
     }
 
     fn end(&mut self, place: usize, ending: Ending) -> Result<(), String> {
@@ -383,9 +612,13 @@ impl Nodes {
         self.has_forgotten |= ending == Ending::Replace;
         let disk = self.machines[place].disk.clone();
         let is_clean = matches!(ending, Ending::Stop | Ending::Replace);
+        let mut has_logged = false;
         if is_clean {
             let stopped = alive.life.run("a stop", alive.life.node.stop(&disk)).ok_or("it died in a stop")?;
             self.flushed(place, stopped)?;
+            if let Some(peers) = &alive.peers {
+                has_logged = alive.life.run("leaving", peers.leave()).is_some_and(|left| left.is_ok());
+            }
             self.network.withdraw(place);
         }
         drop(alive);
@@ -401,11 +634,17 @@ impl Nodes {
         let seed = self.machines[place].seed;
         self.machines[place].disk = left.clone();
         if ending == Ending::Replace {
+            let rules = self.machines[place].rules;
             self.machines[place] = Machine::with_disk(left, StoreKind::Embedded, seed);
-            self.machines[place].rules = LONG;
+            self.machines[place].rules = rules;
             self.network.renumber(place);
         }
         self.unseen_until[place] = Duration::MAX;
+        self.are_written[place] = false;
+        self.is_new[place] |= ending == Ending::Replace;
+        if let Some(names) = &mut self.names {
+            names.ended(place, ending == Ending::Replace, has_logged, self.now);
+        }
         Ok(())
     }
 
@@ -429,14 +668,30 @@ impl Nodes {
     }
 
     /// What may be asked of a node now.
-    fn asked(&self, place: usize) -> Asked {
+    fn asked(&mut self, place: usize) -> Asked {
+        self.fade();
         let is_up = self.network.tables_way(place) == TablesWay::UP;
-        Asked { unknown: self.unknown(place), is_up, are_rows_settled: self.are_rows_settled(), is_last_settled: false }
+        Asked {
+            unknown: self.unknown(place),
+            rules: self.rules(),
+            listed: self.listed(place),
+            is_up,
+            are_rows_settled: self.are_rows_settled(),
+            is_last_settled: false,
+        }
+    }
+
+    /// Which metrics a node has.
+    fn listed(&self, place: usize) -> Vec<Listing> {
+        let Some(names) = &self.names else { return vec![Listing::Known; Aggregation::ALL.len()] };
+        let metrics = 0..LETTERS * Aggregation::ALL.len();
+        metrics.map(|metric| names.listing(place, metric, &self.truth, self.now)).collect()
     }
 
     fn check(&mut self, place: usize) -> Result<(), String> {
         let alive = self.alive(place)?;
-        let (compared, _) = ask(&alive.life, &self.truth, &self.asked(place))?;
+        let asked = self.asked(place);
+        let (compared, _) = ask(&alive.life, &self.truth, &asked)?;
         self.work.slots += compared;
         self.catch_up(place);
         Ok(())
@@ -445,9 +700,14 @@ impl Nodes {
     /// Everything gets through again, and every node stores what it has: all answer with everything, and name no other.
     fn heal(&mut self) -> Result<(), String> {
         self.network.heal();
+        let rules = self.machines[0].rules;
         for place in 0..self.machines.len() {
+            if self.machines[place].rules != rules {
+                self.set_rules(place, rules);
+            }
             self.alive(place)?;
         }
+        self.rules();
         // A node that could not read of a clean stop takes that for a silence.
         self.pass(Duration::from_secs(FORGOTTEN_AFTER));
         self.all_answer("with points in memory", false)?;
@@ -470,7 +730,15 @@ impl Nodes {
         for place in 0..self.machines.len() {
             let alive = self.alive(place)?;
             let (unknown, are_rows_settled) = (BTreeSet::new(), is_last_settled || self.are_rows_settled());
-            let asked = Asked { unknown, is_up: true, are_rows_settled, is_last_settled };
+            self.fade();
+            let asked = Asked {
+                unknown,
+                rules: self.rules(),
+                listed: self.listed(place),
+                is_up: true,
+                are_rows_settled,
+                is_last_settled,
+            };
             let answered = ask(&alive.life, &self.truth, &asked);
             let (compared, missing) = answered.map_err(|error| format!("{when}, node {place}: {error}"))?;
             self.work.slots += compared;

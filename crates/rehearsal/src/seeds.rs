@@ -48,6 +48,12 @@ pub const SEVERAL_NODES: u64 = 400_000;
 /// Seeds from here on are of several nodes that write packed tables, all or some of them, or move between the layouts.
 pub const SEVERAL_LAYOUTS: u64 = 410_000;
 
+/// Seeds from here on are of several nodes that create and delete metrics.
+pub const NAMES_OF_NODES: u64 = 420_000;
+
+/// Seeds from here on are of several nodes whose rules change, of one after the other.
+pub const RULES_OF_NODES: u64 = 430_000;
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);

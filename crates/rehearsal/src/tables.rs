@@ -8,14 +8,14 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use host::Clock;
+use host::Host;
 use metric::{Aggregation, Partial, Slot, Table, Timestamp};
-use store::{Cells, DriverFuture, Fetch, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
+use store::{Cells, DriverFuture, Fetch, OwnRows, PointStore, Run, SharedPoints, Store, StoreError, Usage};
 
 /// Tables that outlive a node.
 pub(crate) trait OpenTables: Debug + Send + Sync {
-    /// The driver of a process with this clock.
-    fn open(self: Arc<Self>, clock: Arc<dyn Clock>) -> (Arc<dyn PointStore>, Arc<dyn SharedPoints>);
+    /// The store of a process on this host, whose data folder has this one.
+    fn open(self: Arc<Self>, host: &Host, local: Store) -> Store;
 }
 
 /// Nodes that write the same tables.
@@ -63,8 +63,8 @@ pub(crate) struct Writer {
 }
 
 impl OpenTables for Writer {
-    fn open(self: Arc<Self>, _clock: Arc<dyn Clock>) -> (Arc<dyn PointStore>, Arc<dyn SharedPoints>) {
-        (self.clone(), self)
+    fn open(self: Arc<Self>, _host: &Host, local: Store) -> Store {
+        Store { points: self.clone(), shared: Some(self), ..local }
     }
 }
 

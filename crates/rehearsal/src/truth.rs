@@ -6,6 +6,20 @@ use metric::{Aggregation, Partial, Timestamp};
 
 use crate::same::is_same;
 
+/// A metric, by number: its method is that of the number among all methods, around.
+pub(crate) type Number = usize;
+
+/// The method of a metric.
+pub(crate) fn method_of(metric: Number) -> Aggregation {
+    Aggregation::ALL[metric % Aggregation::ALL.len()]
+}
+
+/// The name of a metric: its method, and a letter for each round of all methods.
+pub(crate) fn name_of(metric: Number) -> String {
+    let letter = char::from(b'a' + (metric / Aggregation::ALL.len()) as u8);
+    format!("{}.{letter}", method_of(metric).name())
+}
+
 /// A point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
@@ -16,10 +30,21 @@ pub(crate) struct Point {
     pub(crate) is_held: bool,
 }
 
-/// The points of all metrics, by method and time.
+/// A point of a metric that was deleted, which answers may have and need not.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ghost {
+    pub(crate) value: f64,
+    pub(crate) owner: u16,
+    /// Whether it is gone once its node has followed the deletion. Otherwise it may be in the tables, until the next deletion.
+    pub(crate) fades: bool,
+}
+
+/// The points of all metrics, by metric and time.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Truth {
-    pub(crate) points: BTreeMap<(Aggregation, Timestamp), Point>,
+    pub(crate) points: BTreeMap<(Number, Timestamp), Point>,
+    /// Those of deleted metrics.
+    pub(crate) ghosts: BTreeMap<(Number, Timestamp), Vec<Ghost>>,
     /// Whether the calendars of nodes differ: which of two points of a slot is newer is then not known.
     pub(crate) has_skew: bool,
     /// Whether a stored point was overwritten: its node corrected rows of others, which these may have written over.
@@ -28,24 +53,35 @@ pub(crate) struct Truth {
 
 /// A series as it is answered.
 pub(crate) struct Answer<'a> {
+    pub(crate) metric: Number,
     pub(crate) method: Aggregation,
+    /// Whether points may be missing: nodes have other rules.
+    pub(crate) may_lack: bool,
     pub(crate) start: Timestamp,
     pub(crate) step: u32,
     pub(crate) values: &'a [f64],
 }
 
+/// All keys of a metric.
+fn all(metric: Number) -> std::ops::RangeInclusive<(Number, Timestamp)> {
+    (metric, Timestamp::MIN)..=(metric, Timestamp::MAX)
+}
+
 impl Truth {
     /// The slots that a node may still have: its own, those without a point, and those of others that have stored theirs, where it has
     /// stored later points itself: otherwise it would extend its rows without a look at those of others.
-    pub(crate) fn may_send(&self, owner: u16, method: Aggregation, time: Timestamp) -> bool {
-        let Some(point) = self.points.get(&(method, time)) else { return true };
-        let mut later = self.points.range((method, time + 1)..=(method, Timestamp::MAX));
+    pub(crate) fn may_send(&self, owner: u16, metric: Number, time: Timestamp) -> bool {
+        if self.ghosts.contains_key(&(metric, time)) {
+            return false;
+        }
+        let Some(point) = self.points.get(&(metric, time)) else { return true };
+        let mut later = self.points.range((metric, time + 1)..=(metric, Timestamp::MAX));
         let derives = |(_, later): (_, &Point)| later.owner == owner && !later.is_held;
         point.owner == owner || !self.has_skew && !point.is_held && later.any(derives)
     }
 
-    pub(crate) fn send(&mut self, owner: u16, method: Aggregation, time: Timestamp, value: f64) {
-        let before = self.points.insert((method, time), Point { value, owner, is_held: true });
+    pub(crate) fn send(&mut self, owner: u16, metric: Number, time: Timestamp, value: f64) {
+        let before = self.points.insert((metric, time), Point { value, owner, is_held: true });
         self.has_overwritten |= before.is_some_and(|point| !point.is_held);
     }
 
@@ -59,20 +95,69 @@ impl Truth {
         self.points.values().filter(|point| point.is_held).map(|point| point.owner).collect()
     }
 
+    /// Whether a metric has a point.
+    pub(crate) fn has(&self, metric: Number) -> bool {
+        self.points.range(all(metric)).next().is_some()
+    }
+
+    /// Whether a metric may have points that were deleted.
+    pub(crate) fn has_ghosts(&self, metric: Number) -> bool {
+        self.ghosts.range(all(metric)).next().is_some()
+    }
+
+    /// A metric is deleted. `remains` says what may be left of the points of a node, those that may be in its memory and those that are not.
+    pub(crate) fn delete(&mut self, metric: Number, remains: impl Fn(u16, bool) -> Remains) {
+        let mut before: Vec<(Timestamp, Ghost, bool)> = Vec::new();
+        let points = self.points.extract_if(all(metric), |_, _| true);
+        before.extend(points.map(|((_, time), point)| {
+            let Point { value, owner, is_held } = point;
+            (time, Ghost { value, owner, fades: false }, is_held)
+        }));
+        let ghosts = self.ghosts.extract_if(all(metric), |_, _| true);
+        before.extend(ghosts.flat_map(|((_, time), ghosts)| ghosts.into_iter().map(move |ghost| (time, ghost, true))));
+        for (time, ghost, may_be_held) in before {
+            let fades = match remains(ghost.owner, may_be_held) {
+                Remains::Nothing => continue,
+                Remains::UntilFollowed => true,
+                Remains::Anything => false,
+            };
+            self.ghosts.entry((metric, time)).or_default().push(Ghost { fades, ..ghost });
+        }
+    }
+
+    /// Forgets points of deleted metrics that nodes had in memory, where they have followed.
+    pub(crate) fn fade(&mut self, has_followed: impl Fn(Number, u16) -> bool) {
+        self.ghosts.retain(|(metric, _), ghosts| {
+            ghosts.retain(|ghost| !(ghost.fades && has_followed(*metric, ghost.owner)));
+            !ghosts.is_empty()
+        });
+    }
+
+    /// Points of deleted metrics that a node has in memory may be in the tables from now on.
+    pub(crate) fn may_store_ghosts(&mut self, owner: u16) {
+        let ghosts = self.ghosts.values_mut().flatten();
+        ghosts.filter(|ghost| ghost.owner == owner).for_each(|ghost| ghost.fades = false);
+    }
+
     /// Compares an answer. Points that these nodes hold alone may be in it or not; where a metric has some, its coarse slots are not
     /// compared. Returns how many slots were.
     pub(crate) fn compare(&self, answer: &Answer<'_>, unknown: &BTreeSet<u16>) -> Result<u64, String> {
-        let Answer { method, start, step, values } = *answer;
-        let all = self.points.range((method, Timestamp::MIN)..=(method, Timestamp::MAX));
+        let Answer { metric, method, may_lack, start, step, values } = *answer;
+        let points = self.points.range(all(metric));
         let is_unknown = |point: &Point| point.is_held && unknown.contains(&point.owner);
-        if step > 1 && all.clone().any(|(_, point)| is_unknown(point)) {
+        if step > 1 && points.clone().any(|(_, point)| is_unknown(point)) {
             return Ok(0);
         }
+        let slot_of = |time: Timestamp| time - time.rem_euclid(i64::from(step));
         let mut expected: BTreeMap<Timestamp, (Partial, bool)> = BTreeMap::new();
-        for (&(_, time), point) in all {
-            let slot = expected.entry(time - time.rem_euclid(i64::from(step))).or_insert((Partial::NONE, false));
+        for (&(_, time), point) in points {
+            let slot = expected.entry(slot_of(time)).or_insert((Partial::NONE, false));
             slot.0 = method.merge(slot.0, Partial::point(point.value));
             slot.1 |= is_unknown(point);
+        }
+        let mut ghosts: BTreeMap<Timestamp, Vec<f64>> = BTreeMap::new();
+        for (&(_, time), of_time) in self.ghosts.range(all(metric)) {
+            ghosts.entry(slot_of(time)).or_default().extend(of_time.iter().map(|ghost| ghost.value));
         }
         // Of two that are as far from zero, which one came first is not in the rows.
         let is_abs = matches!(method, Aggregation::AbsMax | Aggregation::AbsMin);
@@ -82,11 +167,23 @@ impl Truth {
             let (partial, is_any) = expected.get(&time).copied().unwrap_or((Partial::NONE, false));
             let want = method.finish(partial, step, 0.0);
             let is_right = if is_abs { is_same(seen.abs(), want.abs()) } else { is_same(seen, want) };
-            if !is_right && !is_any {
-                return Err(format!("{} at {time} ({step} s) is {seen}, expected {want}", method.name()));
+            let is_ghost = ghosts.get(&time).is_some_and(|ghosts| step > 1 || ghosts.iter().any(|g| is_same(*g, seen)));
+            let is_lacking = may_lack && seen.is_nan();
+            if !is_right && !is_any && !is_ghost && !is_lacking {
+                return Err(format!("{} at {time} ({step} s) is {seen}, expected {want}", name_of(metric)));
             }
             compared += 1;
         }
         Ok(compared)
     }
+}
+
+/// What may be left of points of a deleted metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Remains {
+    Nothing,
+    /// Its node shows them until it has followed the deletion.
+    UntilFollowed,
+    /// They may be in the tables, or in memory, until the next deletion.
+    Anything,
 }

@@ -15,8 +15,8 @@ use std::{
 
 use rehearsal::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_nodes,
-    perform_writers,
+    LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, RULES_OF_NODES, SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND,
+    WRITERS, Work, perform_nodes, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -188,6 +188,12 @@ fn any_node_answers_with_the_points_of_all_nodes_or_names_those_that_it_lacks() 
 
 #[test]
 fn any_node_reads_the_points_of_nodes_that_write_either_layout_or_move_between_them() {
-    let seeds = SEVERAL_LAYOUTS..2 * SEVERAL_LAYOUTS;
+    let seeds = SEVERAL_LAYOUTS..NAMES_OF_NODES;
     Suite { name: "several layouts", seeds, steps: 60, short: 12, full: 2000, perform: perform_nodes }.run();
+}
+
+#[test]
+fn metrics_that_nodes_create_and_delete_are_on_all_nodes_and_gone_from_all() {
+    let seeds = NAMES_OF_NODES..RULES_OF_NODES;
+    Suite { name: "names of nodes", seeds, steps: 60, short: 12, full: 2000, perform: perform_nodes }.run();
 }

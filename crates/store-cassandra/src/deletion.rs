@@ -63,7 +63,7 @@ impl Points {
 }
 
 /// Every table that may have points of a metric, and how far ahead: as far as its policy keeps points.
-fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, Timestamp)> {
+pub(crate) fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, Timestamp)> {
     record.policies.iter().flat_map(|change| {
         let (policy, longest) = (&change.policy, change.policy.retention.longest().duration());
         (0..policy.retention.stages().len()).map(move |stage| (policy.table(stage), longest))
@@ -71,7 +71,7 @@ fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, Timestamp)> 
 }
 
 /// The partitions that may have points that have not expired.
-fn partitions(stage: Stage, now: Timestamp, longest: Timestamp) -> Vec<i64> {
+pub(crate) fn partitions(stage: Stage, now: Timestamp, longest: Timestamp) -> Vec<i64> {
     let slot = |time: Timestamp| stage.slot(time.clamp(0, Timestamp::from(u32::MAX))).unwrap_or(u32::MAX - 1);
     let (first, end) = (slot(now - stage.duration()), slot(now + longest) + 1);
     rows::parts(stage, first, end).map(|part| part.time_start_ms).collect()

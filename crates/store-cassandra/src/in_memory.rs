@@ -7,7 +7,10 @@ use codec::Codec;
 use futures::future::{BoxFuture, try_join};
 use host::Clock;
 use metric::{Slot, Table, Timestamp};
-use store::{Cells, DriverFuture, Fetch, OtherWriters, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
+use store::{
+    Cells, DriverFuture, Fetch, MetricRecord, OtherWriters, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage,
+};
+use uuid::Uuid;
 
 use crate::{
     Layout,
@@ -63,6 +66,11 @@ impl InMemoryTables {
         InMemoryWriter { tables: self.clone(), shard: shard(0, writer), layout, clock, timestamps, link }
     }
 
+    /// The time by which rows expire, Unix seconds. Before the first call none does.
+    pub fn set_now(&self, now: Timestamp) {
+        self.lock().now = now;
+    }
+
     /// What is stored of a slot: rows, and runs that may have it. For messages.
     pub fn stored(&self, name: &str, table: Table, slot: Slot) -> String {
         let mut found = Found::new(rows::metric_id(name));
@@ -96,8 +104,18 @@ impl InMemoryWriter {
         self.timestamps.last()
     }
 
+    /// Its time, Unix seconds.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// Whether a partition of a table, or of its packed one, has anything.
+    pub(crate) fn has_partition(&self, metric: Uuid, table: Table, time_start_ms: i64) -> bool {
+        self.tables.lock().has_partition(metric, table, time_start_ms)
+    }
+
     /// A statement that changes the tables.
-    async fn change(&self, change: impl FnOnce(&mut MemoryTables)) -> Result<(), StoreError> {
+    pub(crate) async fn change(&self, change: impl FnOnce(&mut MemoryTables)) -> Result<(), StoreError> {
         let fate = self.link.statement(true).await;
         if fate != Fate::Refused {
             change(&mut self.tables.lock());
@@ -106,7 +124,7 @@ impl InMemoryWriter {
     }
 
     /// A statement that reads.
-    async fn select<T>(&self, select: impl FnOnce(&MemoryTables) -> T) -> Result<T, StoreError> {
+    pub(crate) async fn select<T>(&self, select: impl FnOnce(&MemoryTables) -> T) -> Result<T, StoreError> {
         match self.link.statement(false).await {
             Fate::Done => Ok(select(&self.tables.lock())),
             Fate::Refused | Fate::Lost => Err(failed("reading from")),
@@ -269,5 +287,10 @@ impl SharedPoints for InMemoryWriter {
             }
             Ok(have_others)
         })
+    }
+
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        let timestamp = self.timestamps.take(1);
+        Box::pin(self.delete(metrics, timestamp))
     }
 }

@@ -1,13 +1,14 @@
-//! Tables in memory, as Cassandra keeps them: BigGraphite's and the packed ones, the newest write of a row stays. No row expires.
+//! Tables in memory, as Cassandra keeps them: BigGraphite's and the packed ones. The newest write of a row stays, until it expires.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use metric::{Stage, Table};
+use metric::{Stage, Table, Timestamp};
 use store::Fetch;
 use uuid::Uuid;
 
 use crate::{
     fill::Stored,
+    in_memory_names::MemoryNames,
     merge::Row,
     packed_wire::{PackedCell, PackedRow},
     rows::{self, Part},
@@ -16,8 +17,8 @@ use crate::{
     wire::{PartialRow, PointRow, WrittenRow},
 };
 
-/// A cell and when it was written, microseconds.
-type Written<T> = (i64, T);
+/// A cell: when it was written, microseconds, what it has, and when that expires, Unix seconds.
+type Written<T> = (i64, T, Timestamp);
 
 /// Value by offset.
 type Points = BTreeMap<i16, Written<f64>>;
@@ -28,6 +29,11 @@ type Partials = BTreeMap<(i16, i16), Written<Option<(f64, i64)>>>;
 /// Runs by offset, shard, count and holes.
 type Runs = BTreeMap<(i16, i16, i16, Vec<u8>), Written<Vec<u8>>>;
 
+/// When a row expires that lives so long from a moment on.
+fn expiry(now: Timestamp, ttl: i32) -> Timestamp {
+    now + Timestamp::from(ttl)
+}
+
 /// All tables of a keyspace.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryTables {
@@ -35,6 +41,12 @@ pub(crate) struct MemoryTables {
     partials: BTreeMap<(Uuid, Table, i64), Partials>,
     /// Those that were created. Reads and writes see one from then on.
     packed: BTreeMap<Stage, BTreeMap<(Uuid, i64), Runs>>,
+    /// When partitions of tables, and of packed ones, were deleted.
+    deleted: BTreeMap<(Uuid, Table, i64), i64>,
+    deleted_runs: BTreeMap<(Uuid, Stage, i64), i64>,
+    pub(crate) names: MemoryNames,
+    /// The time by which rows expire, Unix seconds.
+    pub(crate) now: Timestamp,
 }
 
 /// What is stored of a partition.
@@ -68,10 +80,14 @@ impl MemoryTables {
     /// Writes a row of one of BigGraphite's tables, at this time.
     pub(crate) fn write_row(&mut self, table: Table, row: &WrittenRow, time: i64) {
         let place = (row.metric, table, row.time_start_ms);
+        if self.is_deleted(place, time) {
+            return;
+        }
+        let expires = expiry(self.now, row.ttl);
         match row.partial {
-            None => put(self.points.entry(place).or_default(), row.offset, (time, row.value)),
+            None => put(self.points.entry(place).or_default(), row.offset, (time, row.value, expires)),
             Some((shard, count)) => {
-                let cell = (time, Some((row.value, i64::from(count))));
+                let cell = (time, Some((row.value, i64::from(count))), expires);
                 put(self.partials.entry(place).or_default(), (row.offset, shard), cell);
             }
         }
@@ -81,7 +97,37 @@ impl MemoryTables {
     pub(crate) fn delete_row(&mut self, fetch: &Fetch, slot: metric::Slot, shard: i16, time: i64) {
         let (time_start_ms, offset) = rows::place(fetch.table.stage, slot);
         let place = (rows::metric_id(&fetch.name), fetch.table, time_start_ms);
-        put(self.partials.entry(place).or_default(), (offset, shard), (time, None));
+        put(self.partials.entry(place).or_default(), (offset, shard), (time, None, Timestamp::MAX));
+    }
+
+    /// Deletes what was written to a partition up to this time.
+    pub(crate) fn delete_partition(&mut self, metric: Uuid, table: Table, time_start_ms: i64, time: i64) {
+        let place = (metric, table, time_start_ms);
+        let of_rows = self.deleted.entry(place).or_insert(time);
+        *of_rows = time.max(*of_rows);
+        let of_runs = self.deleted_runs.entry((metric, table.stage, time_start_ms)).or_insert(time);
+        *of_runs = time.max(*of_runs);
+        if let Some(points) = self.points.get_mut(&place) {
+            points.retain(|_, (written, ..)| time < *written);
+        }
+        if let Some(partials) = self.partials.get_mut(&place) {
+            partials.retain(|_, (written, ..)| time < *written);
+        }
+        let runs = self.packed.get_mut(&table.stage).and_then(|table| table.get_mut(&(metric, time_start_ms)));
+        if let Some(runs) = runs {
+            runs.retain(|_, (written, ..)| time < *written);
+        }
+    }
+
+    fn is_deleted(&self, place: (Uuid, Table, i64), time: i64) -> bool {
+        self.deleted.get(&place).is_some_and(|deleted| time <= *deleted)
+    }
+
+    /// Whether a partition of a table, or of its packed one, has anything.
+    pub(crate) fn has_partition(&self, metric: Uuid, table: Table, time_start_ms: i64) -> bool {
+        let place = (metric, table, time_start_ms);
+        let packed = self.packed.get(&table.stage).and_then(|table| table.get(&(metric, time_start_ms)));
+        self.points.contains_key(&place) || self.partials.contains_key(&place) || packed.is_some()
     }
 
     /// How many tables there are.
@@ -101,20 +147,26 @@ impl MemoryTables {
 
     /// Writes a run into the packed table of a stage.
     pub(crate) fn write_run(&mut self, stage: Stage, row: PackedRow) {
+        let deleted = self.deleted_runs.get(&(row.metric, stage, row.time_start_ms));
+        if deleted.is_some_and(|deleted| row.timestamp <= *deleted) {
+            return;
+        }
+        let expires = expiry(self.now, row.ttl);
         let runs = self.packed.entry(stage).or_default().entry((row.metric, row.time_start_ms)).or_default();
-        put(runs, (row.offset, row.shard, row.count, row.holes), (row.timestamp, row.points));
+        put(runs, (row.offset, row.shard, row.count, row.holes), (row.timestamp, row.points, expires));
     }
 
     /// Reads the rows of a part into `found`, in the order of their keys.
     pub(crate) fn read_rows(&self, table: Table, part: Part, found: &mut Found) {
         let place = (found.metric, table, part.time_start_ms);
         if let Some(points) = self.points.get(&place) {
-            let points = points.range(part.from..part.until);
-            found.points.extend(points.map(|(&offset, &(time, value))| PointRow { offset, value, time }));
+            let points = points.range(part.from..part.until).filter(|(_, (.., expires))| self.now < *expires);
+            found.points.extend(points.map(|(&offset, &(time, value, _))| PointRow { offset, value, time }));
         }
         if let Some(partials) = self.partials.get(&place) {
-            for (&(offset, shard), &(time, content)) in partials.range((part.from, i16::MIN)..(part.until, i16::MIN)) {
-                let Some((value, count)) = content else { continue };
+            let partials = partials.range((part.from, i16::MIN)..(part.until, i16::MIN));
+            for (&(offset, shard), &(time, content, expires)) in partials {
+                let Some((value, count)) = content.filter(|_| self.now < expires) else { continue };
                 found.partials.push(PartialRow { offset, row: Row { shard, value, count }, time });
             }
         }
@@ -126,7 +178,8 @@ impl MemoryTables {
         let (from, until) = run_key::key_offsets(table.aggregated, part);
         let key = |offset: i16| (offset, i16::MIN, i16::MIN, Vec::new());
         let runs = runs.into_iter().flat_map(|runs| runs.range(key(from)..key(until)));
-        found.runs.extend(runs.map(|((offset, shard, count, holes), (time, points))| FoundRun {
+        let runs = runs.filter(|(_, (.., expires))| self.now < *expires);
+        found.runs.extend(runs.map(|((offset, shard, count, holes), (time, points, _))| FoundRun {
             offset: *offset,
             shard: *shard,
             count: *count,

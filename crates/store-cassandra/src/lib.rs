@@ -15,6 +15,7 @@ mod explain;
 mod failure;
 mod fill;
 mod in_memory;
+mod in_memory_names;
 mod in_memory_tables;
 mod meeting;
 mod merge;
@@ -32,6 +33,7 @@ mod rows;
 mod run_key;
 pub mod schema;
 mod session;
+mod shared_tables;
 mod tables;
 mod timestamps;
 mod tls;
@@ -53,3 +55,4 @@ pub use peers::{
     NodeId, NodeRow,
 };
 pub use scylla::statement::Consistency;
+pub use shared_tables::SharedTables;

@@ -1,0 +1,158 @@
+//! Which names the nodes must know at a moment, and which deletions each has followed.
+//!
+//! A name that a node created is in the tables within seconds, and known to each other node that reaches them a little later. A
+//! deletion is followed as quickly. A node that did not reach the tables needs some time more.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::truth::{Number, Truth};
+
+/// Within this time a node that reaches the tables has followed what is in the log.
+const FOLLOWED: Duration = Duration::from_secs(4);
+
+/// The same, where it could not read the names at its start: it reads them again after half a minute.
+const READ: Duration = Duration::from_secs(40);
+
+/// Within this time a new name is in the tables and the log, where its node reaches them.
+const LISTED: Duration = Duration::from_secs(6);
+
+/// Within this time a name is found that is in the tables and not in the log.
+const FOUND: Duration = Duration::from_secs(700);
+
+/// Whether a node has a metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Listing {
+    Known,
+    Unknown,
+    Either,
+}
+
+/// A place of a node, as far as names go.
+#[derive(Debug, Clone, Copy)]
+struct Reach {
+    /// Since when it runs and reaches the tables; `None` where it does not.
+    since: Option<Duration>,
+    /// Whether it has read the names of others.
+    has_names: bool,
+}
+
+/// Names of several nodes.
+#[derive(Debug)]
+pub(crate) struct NamesTruth {
+    places: Vec<Reach>,
+    /// When a node first got points of a metric, since the latest deletion.
+    sent: BTreeMap<(Number, usize), Duration>,
+    /// Metrics that are in the tables for certain, and since when.
+    listed: BTreeMap<Number, Duration>,
+    /// The latest deletion.
+    deleted: BTreeMap<Number, Duration>,
+    /// Metrics whose deletion failed half way, or that a node may bring back.
+    is_any: BTreeSet<Number>,
+}
+
+impl NamesTruth {
+    pub(crate) fn new(count: usize) -> NamesTruth {
+        NamesTruth {
+            places: vec![Reach { since: None, has_names: false }; count],
+            sent: BTreeMap::new(),
+            listed: BTreeMap::new(),
+            deleted: BTreeMap::new(),
+            is_any: BTreeSet::new(),
+        }
+    }
+
+    /// A node runs and reaches the tables at this moment, or not.
+    pub(crate) fn note(&mut self, place: usize, reaches: bool, now: Duration) {
+        let reach = &mut self.places[place];
+        if !reaches {
+            reach.since = None;
+            return;
+        }
+        let since = *reach.since.get_or_insert(now);
+        reach.has_names |= since + READ <= now;
+        for (&(metric, _), sent) in self.sent.iter().filter(|((_, of), _)| *of == place) {
+            if since.max(*sent) + LISTED <= now {
+                self.listed.entry(metric).or_insert(now);
+            }
+        }
+    }
+
+    /// A node starts. `is_new` says that its folder is empty.
+    pub(crate) fn started(&mut self, place: usize, is_new: bool, reaches: bool, now: Duration) {
+        let reach = &mut self.places[place];
+        reach.since = reaches.then_some(now);
+        // It reads all names at its start, where it can.
+        reach.has_names = reaches || reach.has_names && !is_new;
+    }
+
+    /// A node ends. `is_gone` says that its folder is empty afterwards: another node is there. `has_logged` that all of its new names are in the
+    /// log. Otherwise some may be in the tables alone, where others find them when they read all names.
+    pub(crate) fn ended(&mut self, place: usize, is_gone: bool, has_logged: bool, now: Duration) {
+        self.places[place].since = None;
+        for &(metric, _) in self.sent.keys().filter(|(_, of)| *of == place) {
+            if !self.listed.contains_key(&metric) {
+                let listed = if has_logged { now } else { now + FOUND };
+                self.listed.insert(metric, listed);
+            }
+        }
+        if is_gone {
+            self.places[place].has_names = false;
+            self.sent.retain(|(_, of), _| *of != place);
+        }
+    }
+
+    pub(crate) fn sent(&mut self, place: usize, metric: Number, now: Duration) {
+        self.sent.entry((metric, place)).or_insert(now);
+    }
+
+    /// A metric is deleted. `is_any` says that it may be there all the same.
+    pub(crate) fn delete(&mut self, metric: Number, now: Duration, is_any: bool) {
+        self.sent.retain(|(of, _), _| *of != metric);
+        self.listed.remove(&metric);
+        self.deleted.insert(metric, now);
+        if is_any {
+            self.is_any.insert(metric)
+        } else {
+            self.is_any.remove(&metric)
+        };
+    }
+
+    /// Whether another node than this one has created a metric within the last seconds: it may write the name, or say so in the log, after
+    /// a deletion.
+    pub(crate) fn is_fresh(&self, place: usize, metric: Number, now: Duration) -> bool {
+        let is_fresh = |(&(of, other), sent): (&(Number, usize), &Duration)| {
+            let since = self.places[other].since;
+            of == metric && other != place && since.is_some_and(|since| now < since.max(*sent) + LISTED)
+        };
+        self.sent.iter().any(is_fresh)
+    }
+
+    pub(crate) fn deleted_at(&self, metric: Number) -> Option<Duration> {
+        self.deleted.get(&metric).copied()
+    }
+
+    /// Whether a node has followed the latest deletion of a metric.
+    pub(crate) fn has_followed(&self, place: usize, metric: Number, now: Duration) -> bool {
+        let Some(&deleted) = self.deleted.get(&metric) else { return true };
+        // The deletion waited for those that reached the tables meanwhile.
+        self.places[place].since.is_some_and(|since| since + FOLLOWED <= now || since < deleted)
+    }
+
+    /// Whether a node has a metric.
+    pub(crate) fn listing(&self, place: usize, metric: Number, truth: &Truth, now: Duration) -> Listing {
+        if self.is_any.contains(&metric) || truth.has_ghosts(metric) {
+            return Listing::Either;
+        }
+        let reach = &self.places[place];
+        let follows = |at: Duration| reach.since.is_some_and(|since| since.max(at) + FOLLOWED <= now);
+        if !truth.has(metric) {
+            let is_gone = self.deleted.get(&metric).is_none_or(|at| follows(*at));
+            return if is_gone { Listing::Unknown } else { Listing::Either };
+        }
+        let is_known = self.listed.get(&metric).is_some_and(|at| reach.has_names && follows(*at));
+        if is_known { Listing::Known } else { Listing::Either }
+    }
+}
