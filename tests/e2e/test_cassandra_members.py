@@ -1,7 +1,9 @@
 """Nodes over one Cassandra: they see each other, and follow each other's names within seconds, without reading all of them."""
 
+import signal
 import time
 
+import pytest
 from cassandra import OverCassandra, flush
 from plumbago import aligned_now, eventually, wait_until
 
@@ -173,6 +175,45 @@ def test_what_is_deleted_while_a_node_is_down_stays_deleted_when_its_journal_is_
     other.send([("second.down.gone", later, 9.0)])
     until(one, "second.down.gone", True)
     assert other.points("second.down.gone", **{"from": now - 600}) == {later: 9.0}
+
+
+@pytest.mark.parametrize("how", ["killed", "suspended", "followed late"])
+def test_points_of_before_a_deletion_stay_deleted_where_another_node_has_made_the_metric_again(make_server, cassandra, how):
+    over = OverCassandra(make_server, cassandra)
+    one, other = over.server(), over.server()
+    follow(one, other)
+    now, name = aligned_now(), "second.made.again"
+    other.send([(name, now - 300 + i, 1000.0 + i) for i in range(20)])
+    until(one, name, True)
+    time.sleep(2)
+    if how == "killed":
+        other.kill()
+    else:
+        other.process.send_signal(signal.SIGSTOP)
+    delete(one, name)
+    if how != "followed late":
+        time.sleep(2)
+    one.send([(name, now - 100 + i, 7.0) for i in range(5)])
+    time.sleep(2)
+    if how == "killed":
+        other.start()
+    else:
+        other.process.send_signal(signal.SIGCONT)
+    again = {now - 100 + i: 7.0 for i in range(5)}
+    # The nodes do not ask each other here.
+    eventually(lambda: other.points(name, **{"from": now - 600}), {}, 20)
+    assert one.points(name, **{"from": now - 600}) == again
+    flush(other)
+    flush(one)
+    for node in (one, other):
+        assert node.points(name, **{"from": now - 600}) == again
+    # What comes now is of the metric that was made again.
+    other.send([(name, now - 90, 8.0)])
+    other.kill()
+    other.start()
+    flush(other)
+    for node in (one, other):
+        assert node.points(name, **{"from": now - 600}) == {**again, now - 90: 8.0}
 
 
 def test_idle_nodes_ask_cassandra_little(make_server, cassandra, keyspace_of):

@@ -2,8 +2,9 @@
 //!
 //! 1. A poll reads the keys that may be new ([`ChangeReads`]), then the rows of those that were not applied.
 //! 2. Created names get ids here, unless a later deletion was applied: then the tables of names decide.
-//! 3. Deleted names are looked up: what is in the tables, or was created here since and waits to be written there, stays. The others are
-//!    deleted here with their points, except points of slots that begin after the deletion, which make the metric again.
+//! 3. Deleted names are looked up: what was created here since and waits to be written there stays, and so does what is in the tables and
+//!    was not made again since the deletion, as far as they know. The others are deleted here with their points, except points of slots
+//!    that begin after the deletion, which make the metric again. What another node has made again is a new metric here as well.
 //! 4. So are names that this node deleted itself: an older creation of another node may be read after the deletion, at each start too.
 //!
 //! A row counts as applied when all of this succeeded; a failure leaves it to the next poll.
@@ -224,7 +225,7 @@ impl Follower {
         adopt(metrics, &*self.local, &self.ingest).await.map(drop)
     }
 
-    /// Deletes from this node the names that are not in the tables. Returns those that are.
+    /// Deletes from this node the names that are not in the tables, or that were made again there since. Returns the others.
     async fn delete(
         &self,
         driver: &dyn SharedTables,
@@ -232,6 +233,7 @@ impl Follower {
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
+        let mut before: HashSet<MetricId> = HashSet::new();
         let mut known: HashMap<String, (MetricId, Timestamp)> = {
             let registry = self.ingest.registry();
             let shown = registry.read();
@@ -242,16 +244,49 @@ impl Follower {
             // name what its own node deleted.
             let is_after = |id: MetricId, at| deleter == Deleter::ThisNode || at < shown.created_on(id);
             let is_newer = |id: MetricId, at| unregistered.contains(&id) && is_after(id, at);
-            known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
+            let known = known.filter(|&(id, _, at)| !is_newer(id, at));
+            known
+                .inspect(|&(id, _, at)| {
+                    let created = shown.created_on(id);
+                    if created < at || created == at && deleter == Deleter::Another {
+                        before.insert(id);
+                    }
+                })
+                .map(|(id, name, at)| (name, (id, at)))
+                .collect()
         };
         if known.is_empty() {
             return Ok(Vec::new());
         }
         let gone = driver.deleted(known.keys().cloned().collect()).await?;
-        let gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
+        let mut gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
+        let kept = known.iter().filter(|(_, (id, _))| before.contains(id)).map(|(name, _)| name.clone()).collect();
+        let again = self.made_again(driver, &known, kept).await?;
+        gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
         let deleted = self.ingest.delete_followed(&gone).await;
         deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
+        self.rescan.created(again.iter().map(|metric| metric.name.as_str()));
+        adopt(again, &*self.local, &self.ingest).await?;
         Ok(known.into_iter().map(|(name, (_, at))| (name, at)).collect())
+    }
+
+    /// Those of `names`, which this node has had since before their deletion, that another node has made since: what this node has of
+    /// them was deleted all the same.
+    async fn made_again(
+        &self,
+        driver: &dyn SharedTables,
+        deleted: &HashMap<String, (MetricId, Timestamp)>,
+        names: Vec<String>,
+    ) -> Result<Vec<SharedMetric>, StoreError> {
+        if names.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut found = driver.lookup(names).await?;
+        // A replica that lags behind shows the metric that was deleted.
+        found.retain(|metric| {
+            deleted.get(&metric.name).zip(metric.created_on).is_some_and(|(&(_, at), created)| at <= created)
+        });
+        Ok(found)
     }
 
     async fn look_again(&self, driver: &dyn SharedTables, state: &mut State) -> Result<(), StoreError> {

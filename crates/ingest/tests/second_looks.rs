@@ -14,7 +14,7 @@ use carbon::Sink as _;
 use host::{Clock as _, Host, ManualClock};
 use ingest::{Ingest, Protocol};
 use metric::{Aggregation, Stage, Table, Timestamp, Window};
-use store::{SeriesRequest, Store};
+use store::{MetricRecord, PolicyChange, SeriesRequest, Store};
 use support::{
     options, registry_of, rules_by_method, runtime,
     shared_tables::{Tables, Writer},
@@ -73,6 +73,19 @@ impl Two {
         let writers = [0, 1].map(|place| Writer::new(&tables, place));
         let nodes = [0, 1].map(|place| run.block_on(open(folders[place].path(), &writers[place], &clock)));
         Two { run, clock, folders, writers, nodes }
+    }
+
+    /// A node gets to know a metric that another one has had for a while.
+    fn adopt(&self, place: usize, name: &str) {
+        let [(id, name)] = self.nodes[place].registry().reserve(vec![name], |name| name)[..] else {
+            panic!("it is new")
+        };
+        let rules = rules_by_method(&METHODS, 0.0);
+        let carbon::Decision::Keep(index) = rules.decide(name) else { panic!("the rules keep it") };
+        let policy = rules.policy(index).clone();
+        let policies = vec![PolicyChange { since: 0, policy }];
+        let record = MetricRecord { id, name: name.to_owned(), created_on: BEGIN - 1000, policies };
+        assert_eq!(self.nodes[place].adopt(vec![record]), 1);
     }
 
     fn flush(&self, place: usize) {
@@ -216,6 +229,32 @@ fn a_metric_that_moves_within_a_slot_of_its_first_stage_is_counted_once_within_s
         two.pass(SOON);
         assert_eq!(two.tens(660), [sum(660, 670); 2]);
     }
+}
+
+#[test]
+fn the_first_points_that_a_node_gets_of_a_metric_of_another_are_counted_once_within_seconds() {
+    let sum = (590..600).sum::<i64>() as f64;
+    for order in [[0, 1], [1, 0]] {
+        let two = Two::begin();
+        two.adopt(1, SUM);
+        let seconds = [590..596, 595..600];
+        for place in order {
+            two.run.block_on(send(&two.nodes[place], seconds[place].clone()));
+            two.flush(place);
+        }
+        assert_eq!(two.tens(590), [sum + 595.0; 2], "both extend from nothing, and count it");
+        two.pass(SOON);
+        assert_eq!(two.tens(590), [sum; 2]);
+    }
+    // A late point through a node that never had the metric replaces one that is stored.
+    let two = Two::begin();
+    two.adopt(1, SUM);
+    two.run.block_on(send(&two.nodes[0], 590..600));
+    two.flush(0);
+    two.run.block_on(send_values(&two.nodes[1], SUM, std::iter::once((593, 0.0))));
+    two.flush(1);
+    two.pass(SOON);
+    assert_eq!(two.tens(590), [sum - 593.0; 2]);
 }
 
 #[test]

@@ -93,10 +93,7 @@ impl NamesTruth {
     pub(crate) fn ended(&mut self, place: usize, is_gone: bool, has_logged: bool, now: Duration) {
         self.places[place].since = None;
         for &(metric, _) in self.sent.keys().filter(|(_, of)| *of == place) {
-            if !self.listed.contains_key(&metric) {
-                let listed = if has_logged { now } else { now + FOUND };
-                self.listed.insert(metric, listed);
-            }
+            self.listed.entry(metric).or_insert(if has_logged { now } else { now + FOUND });
         }
         if is_gone {
             self.places[place].has_names = false;

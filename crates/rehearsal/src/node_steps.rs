@@ -234,7 +234,7 @@ impl NodesScenario {
 
 /// The layouts of the nodes of a seed, and how many of the nodes move between them: those that come first.
 fn layouts(seed: u64, count: usize) -> (Vec<Layout>, usize) {
-    if seed < SEVERAL_LAYOUTS || NAMES_OF_NODES <= seed && seed % 2 == 0 {
+    if seed < SEVERAL_LAYOUTS || NAMES_OF_NODES <= seed && seed.is_multiple_of(2) {
         return (vec![Layout::Rows; count], 0);
     }
     // The other random numbers of a seed are those of a seed without layouts.

@@ -129,6 +129,9 @@ pub fn perform_nodes(seed: u64, steps: usize) -> Result<Work, String> {
 /// Metrics that a node knew and deleted, and how that ended.
 type Deleted = (Vec<Number>, Result<(), DeletionError>);
 
+/// All points once another node has worked, and what it deleted.
+type DoneMeanwhile = (Truth, Option<Deleted>);
+
 /// The nodes, and what they accepted.
 struct Nodes {
     network: Arc<Network>,
@@ -461,7 +464,7 @@ impl Nodes {
             return self.flush(place);
         }
         let (alive, _) = (self.alive(place)?, self.alive(other)?);
-        let done: Arc<Mutex<Option<Result<(Truth, Option<Deleted>), String>>>> = Arc::default();
+        let done: Arc<Mutex<Option<Result<DoneMeanwhile, String>>>> = Arc::default();
         let (network, into, number) = (self.network.clone(), done.clone(), self.network.number(other));
         let (mut truth, asked, base) = (self.truth.clone(), self.asked(other), self.base());
         let meanwhile = match meanwhile {

@@ -108,13 +108,15 @@ impl Truth {
     /// A metric is deleted. `remains` says what may be left of the points of a node, those that may be in its memory and those that are not.
     pub(crate) fn delete(&mut self, metric: Number, remains: impl Fn(u16, bool) -> Remains) {
         let mut before: Vec<(Timestamp, Ghost, bool)> = Vec::new();
-        let points = self.points.extract_if(all(metric), |_, _| true);
-        before.extend(points.map(|((_, time), point)| {
-            let Point { value, owner, is_held } = point;
+        let points = self.points.range(all(metric));
+        before.extend(points.map(|(&(_, time), point)| {
+            let Point { value, owner, is_held } = *point;
             (time, Ghost { value, owner, fades: false }, is_held)
         }));
-        let ghosts = self.ghosts.extract_if(all(metric), |_, _| true);
-        before.extend(ghosts.flat_map(|((_, time), ghosts)| ghosts.into_iter().map(move |ghost| (time, ghost, true))));
+        self.points.retain(|(of, _), _| *of != metric);
+        let ghosts = self.ghosts.range(all(metric));
+        before.extend(ghosts.flat_map(|(&(_, time), ghosts)| ghosts.iter().map(move |ghost| (time, *ghost, true))));
+        self.ghosts.retain(|(of, _), _| *of != metric);
         for (time, ghost, may_be_held) in before {
             let fades = match remains(ghost.owner, may_be_held) {
                 Remains::Nothing => continue,

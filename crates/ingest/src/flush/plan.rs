@@ -81,15 +81,16 @@ impl<'a> JobPoints<'a> {
     }
 
     /// Whether there was no point for so many seconds before these, of what this writer has stored, or after them until now: another node
-    /// may have had the metric, or have it.
-    pub(super) fn may_have_moved(&self, absence: Timestamp, now: Timestamp) -> bool {
+    /// may have had the metric, or have it. It has, where this writer has stored nothing of a metric that was there before.
+    pub(super) fn may_have_moved(&self, absence: Timestamp, now: Timestamp, created_on: Timestamp) -> bool {
         let finest = self.policy.retention.finest();
         let points = self.points.of_stage(0);
         let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
         let step = i64::from(finest.resolution());
         let came = match self.job.stored_before() {
             Stored::Through { last, .. } => finest.time(last) + step + absence <= finest.time(first.slot),
-            _ => false,
+            Stored::Nothing => created_on < finest.time(first.slot),
+            Stored::Unknown => false,
         };
         // The next point may come with the end of the next slot, and be late.
         came || finest.time(last.slot) + 3 * step + absence <= now

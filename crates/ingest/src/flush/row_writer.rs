@@ -351,6 +351,7 @@ impl RowWriter {
     fn keep_spans(&self, jobs: &[JobPoints<'_>], took_long: bool) {
         let Some(shared) = &self.with.store.shared else { return };
         let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
+        let today = self.with.clock.now();
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
             if self.corrected.lock().remove(&job.job.metric) {
                 self.rechecks.add_corrected(job.job.metric, job.job.policy, job.spans(), now);
@@ -358,7 +359,9 @@ impl RowWriter {
             let spans = match job.extends() {
                 true if !has_others => continue,
                 true if took_long => job.spans(),
-                true if job.may_have_moved(ABSENCE, self.with.clock.now()) => job.end_spans(),
+                true if job.may_have_moved(ABSENCE, today, self.with.registry.read().created_on(job.job.metric)) => {
+                    job.end_spans()
+                }
                 true => continue,
                 false => job.spans(),
             };
