@@ -150,7 +150,10 @@ impl Drain {
             Phase::Off | Phase::Drained { .. } => 0.0,
         };
         *self.phase.lock() = Phase::Drained { seconds };
-        tracing::info!(seconds, "drained: all points are in Cassandra, and other nodes do not ask this one any more");
+        tracing::info!(
+            seconds,
+            "drained: all points are in Cassandra, and other nodes stop asking this one within seconds"
+        );
     }
 
     fn failed(&self, error: String) {

@@ -26,8 +26,8 @@ pub struct FlushProgress {
 pub enum FlushError {
     /// The store takes nothing.
     #[error(
-        "{why}; {held_points} points are in memory and {parked_points} are in the journal alone{}; all are safe in the journal \
-         and are written when the store accepts them", taken(*unsynced_points)
+        "{why}{} {held_points} points are in memory and {parked_points} are in the journal alone{}; all are safe in the journal \
+         and are written when the store accepts them", end_of(why), taken(*unsynced_points)
     )]
     Store {
         /// Message of the store, or of the connection to it.
@@ -52,6 +52,11 @@ pub enum FlushError {
         /// How long the disk was waited for.
         patience: Duration,
     },
+}
+
+/// What stands behind a reason. One of several lines ends with a statement that is to be copied.
+fn end_of(why: &str) -> &'static str {
+    if why.contains('\n') { "\n" } else { ";" }
 }
 
 fn taken(unsynced: u64) -> String {

@@ -135,7 +135,7 @@ fn folder_has(answer: &Value) -> Vec<String> {
 }
 
 fn ended(left: &[String]) -> String {
-    let drained = "drained: 0 points left; other nodes do not ask this one any more";
+    let drained = "drained: 0 points left; other nodes stop asking this one within 5 s";
     if left.is_empty() {
         return format!("{drained}. Stop the server; its data folder can be removed\n");
     }
