@@ -272,7 +272,7 @@ impl Nodes {
             let ingest = alive.life.node.ingest.clone();
             // It waits for points under the rules before, which the tables may not take now.
             alive.life.run("a change of rules", async move {
-                tokio::spawn(async move { ingest.set_rules(rules(number)).await });
+                tokio::spawn(async move { ingest.set_rules(rules(number).clone()).await });
                 tokio::time::sleep(WRITTEN).await;
             });
         }
