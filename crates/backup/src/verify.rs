@@ -7,7 +7,7 @@ use std::{
 };
 
 use host::{Disk, NotedFiles};
-use ingest::wal::read_contents;
+use ingest::wal::{check_chain, has_lost_synced, read_contents};
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store::LAST_NUMBER;
@@ -54,6 +54,10 @@ pub(crate) const SEGMENT: &str = "journal segment";
 
 /// What is wrong with a segment without contents.
 pub(crate) const EMPTIED: &str = "it has lost its contents";
+
+/// Bytes of a segment that are not a record, and why that matters.
+const RECORD: &str = "journal record";
+const NOT_WHOLE: &str = "the bytes are not whole records; the points of them may be of any metric";
 
 /// A segment that has lost its end.
 pub(crate) const CUT_SEGMENT: &str = "journal records";
@@ -451,8 +455,7 @@ fn check_journal(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Res
     checked.cut_off = torn.as_ref().map_or(0, |torn| torn.len() as u64);
     for place in found.damage.iter().filter(|&place| torn.as_ref() != Some(place)) {
         let (offset, bytes) = (place.start as u64, place.len() as u64);
-        let how = "the bytes are not whole records; the points of them may be of any metric";
-        checked.faults.push(DamagedPart { offset, ..DamagedPart::of_file("journal record", bytes, how) });
+        checked.faults.push(DamagedPart { offset, ..DamagedPart::of_file(RECORD, bytes, NOT_WHOLE) });
     }
     Ok(())
 }
@@ -535,7 +538,7 @@ fn read_whole(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
 fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
     let store = data.join("store");
     let Some(identity) = identity_of(disk, &store) else { return Ok(()) };
-    let found = ingest::wal::check_chain(disk, &data.join("journal"), read_journal_mark(disk, &store), &identity)?;
+    let found = check_chain(disk, &data.join("journal"), read_journal_mark(disk, &store), &identity)?;
     let segment = |number: u64| PathBuf::from(format!("journal/{number:08}.journal"));
     for (first, last) in found.missing {
         let how = if first == last {
@@ -548,6 +551,16 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
     for cut in found.cut {
         let how = cut.how(disk, &data.join("journal"));
         report.add(segment(cut.segment), DamagedPart::of_file(CUT_SEGMENT, cut.missing(), how));
+    }
+    for (number, synced) in found.synced {
+        let path = segment(number);
+        let torn = |file: &&mut Checked| file.path == path && 0 < file.cut_off;
+        let Some(file) = report.files.iter_mut().find(torn) else { continue };
+        let offset = file.bytes - file.cut_off;
+        if has_lost_synced(&(offset as usize..file.bytes as usize), synced) {
+            let bytes = std::mem::take(&mut file.cut_off);
+            file.faults.push(DamagedPart { offset, ..DamagedPart::of_file(RECORD, bytes, NOT_WHOLE) });
+        }
     }
     for number in found.emptied {
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, EMPTIED));

@@ -233,7 +233,7 @@ impl Follower {
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
-        let mut before: HashSet<MetricId> = HashSet::new();
+        let mut before: HashSet<String> = HashSet::new();
         let mut known: HashMap<String, (MetricId, Timestamp)> = {
             let registry = self.ingest.registry();
             let shown = registry.read();
@@ -246,10 +246,10 @@ impl Follower {
             let is_newer = |id: MetricId, at| unregistered.contains(&id) && is_after(id, at);
             let known = known.filter(|&(id, _, at)| !is_newer(id, at));
             known
-                .inspect(|&(id, _, at)| {
-                    let created = shown.created_on(id);
-                    if created < at || created == at && deleter == Deleter::Another {
-                        before.insert(id);
+                .inspect(|(id, name, at)| {
+                    // Made here in the second of the deletion, it may be the one that was made after it.
+                    if shown.created_on(*id) < *at {
+                        before.insert(name.clone());
                     }
                 })
                 .map(|(id, name, at)| (name, (id, at)))
@@ -260,8 +260,8 @@ impl Follower {
         }
         let gone = driver.deleted(known.keys().cloned().collect()).await?;
         let mut gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
-        let kept = known.iter().filter(|(_, (id, _))| before.contains(id)).map(|(name, _)| name.clone()).collect();
-        let again = self.made_again(driver, &known, kept).await?;
+        before.retain(|name| known.contains_key(name));
+        let again = self.made_again(driver, &known, before).await?;
         gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
         let deleted = self.ingest.delete_followed(&gone).await;
         deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
@@ -270,18 +270,18 @@ impl Follower {
         Ok(known.into_iter().map(|(name, (_, at))| (name, at)).collect())
     }
 
-    /// Those of `names`, which this node has had since before their deletion, that another node has made since: what this node has of
+    /// Those of `before`, which this node has had since before their deletion, that another node has made since: what this node has of
     /// them was deleted all the same.
     async fn made_again(
         &self,
         driver: &dyn SharedTables,
         deleted: &HashMap<String, (MetricId, Timestamp)>,
-        names: Vec<String>,
+        before: HashSet<String>,
     ) -> Result<Vec<SharedMetric>, StoreError> {
-        if names.is_empty() {
+        if before.is_empty() {
             return Ok(Vec::new());
         }
-        let mut found = driver.lookup(names).await?;
+        let mut found = driver.lookup(before.into_iter().collect()).await?;
         // A replica that lags behind shows the metric that was deleted.
         found.retain(|metric| {
             deleted.get(&metric.name).zip(metric.created_on).is_some_and(|(&(_, at), created)| at <= created)

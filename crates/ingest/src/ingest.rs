@@ -217,7 +217,11 @@ impl Ingest {
         let changes = self.policy_changes.clone();
         let apply = self.supervisor.run("policy changes", move || changes.clone().apply());
         if must_wait {
-            // Metrics keep their policies until the store has taken the spilled points; the caller need not wait for that.
+            // The caller need not wait for that.
+            tracing::info!(
+                "metrics that exist keep their retention until the clock is certain and the store has all spilled points; the \
+                 blacklist and the whitelist hold for them at once"
+            );
             self.tasks.lock().push(tokio::spawn(apply));
         } else {
             apply.await;

@@ -42,7 +42,7 @@ pub(crate) struct PolicyChanges {
 enum Judged {
     /// Points under the policies before, to be stored. `is_unfinished` says that metrics wait for an earlier job.
     Changed { jobs: Vec<Arc<FlushJob>>, is_unfinished: bool },
-    /// Points spill, or the clock is in doubt: metrics keep their policies until that ends.
+    /// Points spill, or the clock is in doubt: metrics keep their policies until that ends; the lists hold meanwhile.
     Postponed,
     /// Starts the change to other rules, which goes through all metrics.
     Superseded,
@@ -53,19 +53,33 @@ impl PolicyChanges {
     /// away or the clock in doubt.
     pub(crate) fn set(&self, rules: Rules) -> bool {
         self.rules.set(rules);
-        self.back_pressure.is_spilling() || !self.time.now().is_certain()
+        self.must_wait()
     }
 
-    /// Judges every metric that exists by the rules in force, until each of them has its policy.
+    /// Whether metrics that exist keep their policies for now.
+    fn must_wait(&self) -> bool {
+        self.back_pressure.is_spilling() || self.memtable.is_recovering() || !self.time.now().is_certain()
+    }
+
+    /// Judges every metric that exists by the rules in force, until each of them has its policy. The lists hold at once.
     pub(crate) async fn apply(self: Arc<PolicyChanges>) {
+        let mut are_rejects_set = false;
         loop {
+            if !are_rejects_set && self.must_wait() {
+                self.set_rejects(self.all()).await;
+                are_rejects_set = true;
+            }
             let may_take = self.memtable.may_take().await;
-            let end = self.registry.read().end();
-            if !self.judge((0..end.0).map(MetricId), may_take).await {
+            if !self.judge(self.all(), may_take).await {
                 return self.log_given();
             }
             tokio::time::sleep(RULES_RETRY).await;
         }
+    }
+
+    fn all(&self) -> impl Iterator<Item = MetricId> + use<> {
+        let end = self.registry.read().end();
+        (0..end.0).map(MetricId)
     }
 
     /// A section that is misspelt gives its metrics to another one without an error.
@@ -83,10 +97,51 @@ impl PolicyChanges {
     /// Where others write the store too: judges the metrics whose first points were taken out since the last call.
     pub(crate) async fn judge_newcomers(self: &Arc<PolicyChanges>, may_take: MayTake) {
         let newcomers = self.memtable.lock().newcomers().clone();
+        if self.must_wait() {
+            return self.set_rejects(newcomers.into_iter()).await;
+        }
         if !newcomers.is_empty() && !self.judge(newcomers.iter().copied(), may_take).await {
             // Only now: the caller may be cancelled before. Others came behind them.
             self.memtable.lock().newcomers().drain(..newcomers.len());
         }
+    }
+
+    /// Sets which list rejects each of these metrics' points, by the rules in force. That needs neither a moment nor a
+    /// policy, so that it waits for nothing.
+    async fn set_rejects(self: &Arc<PolicyChanges>, mut metrics: impl Iterator<Item = MetricId>) {
+        let rules = self.rules.current();
+        loop {
+            let group: Vec<MetricId> = metrics.by_ref().take(GROUP).collect();
+            if group.is_empty() {
+                return;
+            }
+            let (changes, rules) = (self.clone(), rules.clone());
+            match ended(host::spawn_blocking(move || changes.set_rejects_of_group(&rules, &group)).await) {
+                Some(true) => tokio::task::yield_now().await,
+                // Other rules go through all metrics, or the runtime is shutting down.
+                Some(false) | None => return,
+            }
+        }
+    }
+
+    /// Returns whether these rules are still in force.
+    fn set_rejects_of_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId]) -> bool {
+        let decisions = self.decide(rules, metrics);
+        let mut memtable = self.memtable.lock();
+        if !self.rules.is_current(rules) {
+            return false;
+        }
+        for (&metric, decision) in metrics.iter().zip(decisions) {
+            if memtable.policy(metric).is_some() {
+                memtable.set_rejects(metric, list_reject(decision));
+            }
+        }
+        true
+    }
+
+    fn decide(&self, rules: &RuleSet, metrics: &[MetricId]) -> Vec<Decision> {
+        let names = self.registry.read();
+        metrics.iter().map(|&metric| rules.rules.decide(names.name(metric))).collect()
     }
 
     /// Judges these metrics by the rules in force. Returns whether some must be judged again.
@@ -132,20 +187,12 @@ impl PolicyChanges {
             }
             judged
         });
-        match judged.await {
-            Ok(judged) => judged,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            // The runtime is shutting down.
-            Err(_) => Judged::Superseded,
-        }
+        ended(judged.await).unwrap_or(Judged::Superseded)
     }
 
     /// Judges a group. Returns also whether metrics were given other policies.
     fn judge_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId], may_take: MayTake) -> (Judged, bool) {
-        let decisions: Vec<Decision> = {
-            let names = self.registry.read();
-            metrics.iter().map(|&metric| rules.rules.decide(names.name(metric))).collect()
-        };
+        let decisions = self.decide(rules, metrics);
         // The moment of a change says which policy's stages have a point: it must be right.
         let now = self.time.now();
         if !now.is_certain() {
@@ -197,6 +244,15 @@ impl PolicyChanges {
         self.given.fetch_add(changed.len() as u64, Relaxed);
         self.registration.add(metrics);
         (Judged::Changed { jobs, is_unfinished }, is_any_named)
+    }
+}
+
+/// The result of a task; `None` where the runtime is shutting down. A panic of it goes on here.
+fn ended<T>(task: Result<T, tokio::task::JoinError>) -> Option<T> {
+    match task {
+        Ok(result) => Some(result),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => None,
     }
 }
 

@@ -9,8 +9,8 @@ use std::{
     time::Duration,
 };
 
-use carbon::Sink as _;
-use host::{Clock as _, Host, ManualClock};
+use carbon::{RuleFiles, Rules, Sink as _};
+use host::{Clock as _, Host, JudgingTime, ManualClock};
 use ingest::{Ingest, Protocol};
 use metric::{Timestamp, Window};
 use store::{PointStore as _, ScriptedDriver, SeriesRequest};
@@ -42,6 +42,20 @@ impl Node {
         batch.point(b"a", time, value);
         self.ingest.accept(&mut batch).await;
         self.ingest.counters().rejects.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Sends points until one is rejected, or none is any more.
+    async fn until_rejected(&self, is_rejected: bool) {
+        let mut before = self.send(TODAY - 40, 1.0).await;
+        for _ in 0..500 {
+            let rejects = self.send(TODAY - 40, 1.0).await;
+            if (before < rejects) == is_rejected {
+                return;
+            }
+            before = rejects;
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("points are {}", if is_rejected { "accepted" } else { "rejected" });
     }
 
     /// The values of the finest stage between two times, absent ones left out; `None` where the store had to answer and is
@@ -219,6 +233,56 @@ fn existing_metrics_keep_their_policies_while_the_clock_is_in_doubt() {
         }
         panic!("the metric does not get its policy");
     });
+}
+
+/// A list needs no time: what it rejects does not depend on the clock.
+#[test]
+fn a_blacklist_holds_for_existing_metrics_while_the_clock_is_in_doubt() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(TODAY));
+    runtime(2).block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        node.send(TODAY - 50, 1.0).await;
+        clock.set(0);
+        node.send(TODAY - 49, 1.0).await;
+        for _ in 0..2 {
+            node.ingest.set_rules(listing_a()).await;
+            node.until_rejected(true).await;
+            assert_eq!(node.read(TODAY - 50, TODAY, 600).await, (1, 1.0), "its policy waits");
+            node.ingest.set_rules(rules(RETENTIONS)).await;
+            node.until_rejected(false).await;
+            assert!(node.ingest.time().is_doubtful());
+        }
+        node.ingest.close().await.unwrap();
+    });
+}
+
+#[test]
+fn a_blacklist_holds_for_existing_metrics_after_a_start_in_doubt() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    let clock = Arc::new(ManualClock::at(TODAY));
+    runtime(2).block_on(async {
+        let node = open(dir.path(), &driver, &clock).await;
+        node.send(TODAY - 50, 1.0).await;
+        node.ingest.close().await.unwrap();
+        let mut options = options(dir.path(), Duration::from_millis(20));
+        options.host = Host { clock: clock.clone(), ..Host::system() };
+        options.time = Some(Arc::new(JudgingTime::of(clock.clone())));
+        clock.set(TODAY + 1800);
+        let registry = registry_of(&*driver).await;
+        let ingest = Ingest::open(options, driver.clone(), registry, listing_a()).await.unwrap();
+        let node = Node { clock, ingest };
+        assert!(node.ingest.time().is_doubtful());
+        node.until_rejected(true).await;
+        assert!(node.ingest.time().is_doubtful());
+    });
+}
+
+/// Rules of another retention whose blacklist has `a`.
+fn listing_a() -> Rules {
+    let schemas = "[all]\npattern = .*\nretentions = 10s:2d\n";
+    let files = RuleFiles { schemas: Some(schemas), blacklist: Some("^a$"), ..RuleFiles::default() };
+    Rules::parse(files).unwrap().0
 }
 
 /// The history of policies is in the order of its changes, also where their times are not.

@@ -94,6 +94,36 @@ fn a_missing_newest_segment_is_reported_at_each_start_until_it_is_back_and_its_p
     assert_eq!(findings(&folder), [""; 0]);
 }
 
+/// Its header was on the disk before anything else said its number: no crash leaves it so.
+#[test]
+fn a_segment_whose_bytes_are_all_zeros_is_reported_as_lost() {
+    for is_newest in [false, true] {
+        let folder = two_lives();
+        let lost = newest(&folder) - u64::from(!is_newest);
+        let bytes = fs::read(segment(&folder, lost)).unwrap();
+        fs::write(segment(&folder, lost), vec![0; bytes.len()]).unwrap();
+        let left = if is_newest { [Some(1.0), Some(2.0), None] } else { [Some(1.0), None, Some(3.0)] };
+        assert_eq!(folder.values(&["stored", "first", "second"]), left);
+        assert_eq!(findings(&folder), [format!("journal segment {lost:08}.journal")]);
+        assert!(folder.damage.examples()[0].how.contains("the points in it are lost"));
+    }
+}
+
+/// Blocks that a file system gave the newest segment before a power cut, and did not write, and a header that was not synced.
+#[test]
+fn zeros_behind_the_records_of_a_segment_and_in_one_that_nothing_knows_cost_nothing() {
+    let folder = two_lives();
+    let last = newest(&folder);
+    let mut bytes = fs::read(segment(&folder, last)).unwrap();
+    bytes.extend([0; 4096]);
+    fs::write(segment(&folder, last), &bytes).unwrap();
+    fs::write(segment(&folder, last + 1), [0; 600]).unwrap();
+    for _ in 0..3 {
+        assert_eq!(folder.values(&["stored", "first", "second"]), [Some(1.0), Some(2.0), Some(3.0)]);
+        assert_eq!(findings(&folder), [""; 0]);
+    }
+}
+
 #[test]
 fn points_that_are_put_back_and_refused_are_counted_and_kept() {
     let folder = two_lives();

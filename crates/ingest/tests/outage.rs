@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use carbon::Sink as _;
+use carbon::{RuleFiles, Rules, Sink as _};
 use host::{Clock, FailingDisk, Host, SystemClock, SystemDisk};
 use ingest::{Ingest, IngestOptions, Protocol};
 use metadata::Registry;
@@ -670,6 +670,34 @@ fn spilled_points_keep_the_policy_under_which_they_were_accepted() {
                 assert_eq!(values[(time - start) as usize], *value, "{name} at {time}");
             }
         }
+    });
+}
+
+#[test]
+fn a_blacklist_holds_for_existing_metrics_while_points_are_spilled() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    runtime(2).block_on(async {
+        let mut model = Model::new();
+        let ingest = open_with(dir.path(), &driver, "1s:1h", 1 << 30).await;
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 5, 2.0)).await;
+        let schemas = "[all]\npattern = .*\nretentions = 1s:2h\n";
+        let files = RuleFiles { schemas: Some(schemas), blacklist: Some("^m7$"), ..RuleFiles::default() };
+        in_time(ingest.set_rules(Rules::parse(files).unwrap().0)).await;
+        let is_rejected = async || {
+            let mut batch = ingest.batch(Protocol::LineTcp);
+            batch.point(b"m7", next, 1.0);
+            in_time(ingest.accept(&mut batch)).await;
+            ingest.counters().rejects.iter().any(|(_, count)| 0 < *count)
+        };
+        for _ in 0..500 {
+            if is_rejected().await {
+                let history = ingest.registry().policies(MetricId(0)).map(|history| history.len());
+                return assert!(history.is_none_or(|changes| changes == 1), "its policy waits");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("points of a listed metric are accepted");
     });
 }
 

@@ -124,7 +124,9 @@ fn missing_emptied_and_stale_segments_of_the_journal_are_found() {
     missing.remove_file(&journal).unwrap();
     let emptied = disk.kill();
     emptied.rot(&journal, |bytes| bytes.clear()).unwrap();
-    for damaged in [missing, emptied] {
+    let zeros = disk.kill();
+    zeros.rot(&journal, |bytes| bytes.fill(0)).unwrap();
+    for damaged in [missing, emptied, zeros] {
         assert_eq!(found(&damaged), [(shown.clone(), "journal segment", true)]);
         let repaired = repair_on(&damaged).unwrap();
         assert!(!repaired.before.is_good() && repaired.after.unwrap().is_good());

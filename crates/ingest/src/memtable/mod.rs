@@ -123,6 +123,11 @@ impl Memtable {
         self.is_recovered.send_replace(true);
     }
 
+    /// Whether no points may be taken out to be stored yet.
+    pub(crate) fn is_recovering(&self) -> bool {
+        !*self.is_recovered.borrow()
+    }
+
     /// Waits until points may be taken out to be stored.
     pub(crate) async fn may_take(&self) -> MayTake {
         // The sender lives as long as this.

@@ -4,13 +4,18 @@
 //! with records was before it. Numbers are compared only of segments that this store, an earlier opening of it, or a
 //! later one wrote: a copy that went on elsewhere has others.
 
-use std::{collections::BTreeSet, io, ops::RangeInclusive, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    ops::RangeInclusive,
+    path::Path,
+};
 
 use host::{Disk, Open};
 use store::{Identity, JournalMark, LAST_NUMBER};
 
 use super::{
-    cut_end::{CutEnd, cut_ends},
+    cut_end::{CutEnd, cut_ends, synced_bytes},
     damage::JournalDamage,
     header::SegmentHeader,
     missing_notes::all_noted,
@@ -18,6 +23,7 @@ use super::{
     plan::Planned,
     reader::{SEARCHED, Start, start},
     segment::{Folder, path_of},
+    segment_bytes::are_zeros,
 };
 
 /// A file that is shorter has no record.
@@ -38,6 +44,8 @@ pub struct Compared {
     pub emptied: Vec<u64>,
     /// Segments that have lost their end.
     pub cut: Vec<CutEnd>,
+    /// How many bytes of segments were on the disk as whole records, by their numbers.
+    pub synced: BTreeMap<u64, u64>,
     /// Numbers of files whose headers say another number: copies, or renamed files. A start puts them aside.
     pub misnamed: Vec<(u64, u64)>,
     /// Numbers of files of another store, with that store. A start refuses them.
@@ -51,6 +59,15 @@ struct Seen<'a> {
     number: u64,
     bytes: u64,
     header: Option<&'a SegmentHeader>,
+    /// Whether it has bytes, and all of them are zeros.
+    is_zeros: bool,
+}
+
+impl Seen<'_> {
+    /// Whether nothing is left of what it had. Its header was on the disk before anything else said its number.
+    fn has_lost_all(&self) -> bool {
+        self.header.is_none() && (self.bytes < LEAST_BYTES || self.is_zeros)
+    }
 }
 
 /// The segments that the store does not have. Reports those that are missing; those that came back from a copy go to
@@ -112,12 +129,13 @@ pub(crate) fn leave_out_stored(
 
 /// Compares the segments of a plan.
 fn compare(planned: &[Planned], known: Known<'_>, ours: &Identity) -> Compared {
-    let seen = |one: &'_ Planned| (one.segment.number, one.segment.bytes);
     let all: Vec<Seen<'_>> = planned
         .iter()
-        .map(|one| {
-            let (number, bytes) = seen(one);
-            Seen { number, bytes, header: one.header.as_ref() }
+        .map(|one| Seen {
+            number: one.segment.number,
+            bytes: one.segment.bytes,
+            header: one.header.as_ref(),
+            is_zeros: one.is_zeros,
         })
         .collect();
     compare_seen(&all, known, ours)
@@ -150,17 +168,23 @@ pub fn check_chain(
             Start::Known(header) => Some(*header),
             _ => None,
         };
-        found.push((number, bytes, header));
+        let is_zeros = header.is_none() && are_zeros(disk, &entry.path, &first);
+        found.push((number, bytes, header, is_zeros));
     }
     found.sort_by_key(|&(number, ..)| number);
-    let misnamed_as = |(number, _, header): &(u64, u64, Option<SegmentHeader>)| {
+    let misnamed_as = |(number, _, header, _): &(u64, u64, Option<SegmentHeader>, bool)| {
         header.as_ref().filter(|header| header.is_misnamed(*number)).map(|header| (*number, header.segment))
     };
     let misnamed: Vec<(u64, u64)> = found.iter().filter_map(misnamed_as).collect();
     found.retain(|one| misnamed_as(one).is_none());
     let seen: Vec<Seen<'_>> = found
         .iter()
-        .map(|(number, bytes, header)| Seen { number: *number, bytes: *bytes, header: header.as_ref() })
+        .map(|(number, bytes, header, is_zeros)| Seen {
+            number: *number,
+            bytes: *bytes,
+            header: header.as_ref(),
+            is_zeros: *is_zeros,
+        })
         .collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
     let known = Known { mark, newest: newest_of(disk, journal), noted: &all_noted(disk, &damaged)? };
@@ -223,9 +247,10 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
         }
     }
     found.cut = cut_ends(&kin, |number| seen.iter().find(|one| one.number == number).map(|one| one.bytes), below);
+    found.synced = synced_bytes(&kin);
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
-            Some(one) if one.header.is_none() && one.bytes < LEAST_BYTES => found.emptied.push(number),
+            Some(one) if one.has_lost_all() => found.emptied.push(number),
             // In the place of the newest may be another, of an earlier opening.
             Some(one) if one.header.is_none() || gone != Some(number) => {}
             _ => {

@@ -3,7 +3,7 @@
 //! The header of the next segment says how many bytes of the one before were on the disk when it was begun. A segment may
 //! be longer: nothing says that what no fsync covered is lost.
 
-use std::{io, path::Path, sync::Arc};
+use std::{collections::BTreeMap, io, ops::Range, path::Path, sync::Arc};
 
 use host::{Disk, replace_file};
 use metric::Timestamp;
@@ -68,6 +68,24 @@ pub(super) fn cut_ends(
         Some(CutEnd { segment, there, synced, next })
     };
     headers.iter().filter_map(cut).collect()
+}
+
+/// How many bytes of segments are whole records that were on the disk, by their numbers. Only the process that wrote a segment
+/// knows it: to a later one the end of a write that a crash cut off counts as there.
+pub(super) fn synced_bytes(headers: &[(u64, &SegmentHeader)]) -> BTreeMap<u64, u64> {
+    let writer_of = |header: &SegmentHeader| header.identity.chain.last().map(|opening| opening.id);
+    let synced = |&(_, header): &(u64, &SegmentHeader)| {
+        let (_, before) = headers.iter().find(|&&(number, _)| Some(number) == header.previous)?;
+        let is_same = writer_of(header).is_some() && writer_of(header) == writer_of(before);
+        is_same.then_some((header.previous?, header.previous_bytes))
+    };
+    headers.iter().filter_map(synced).collect()
+}
+
+/// Whether the end of a segment that looks like a write that a crash cut off was on the disk before: then it is damage. A
+/// segment that is shorter than that is reported as cut.
+pub fn has_lost_synced(torn: &Range<usize>, synced: u64) -> bool {
+    (torn.start as u64) < synced && synced <= torn.end as u64
 }
 
 /// Lets the headers of segments say no more of the ones before than there is, once a repair has dealt with what is missing:

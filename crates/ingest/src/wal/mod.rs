@@ -57,7 +57,7 @@ mod tests;
 pub(crate) use chain::leave_out_stored;
 pub use chain::{Compared, check_chain};
 pub use cut::without_damage;
-pub use cut_end::{CutEnd, note_lengths};
+pub use cut_end::{CutEnd, has_lost_synced, note_lengths};
 pub(crate) use damage::JournalDamage;
 pub use header::{Repeats, SegmentHeader};
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};

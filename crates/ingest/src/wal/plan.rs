@@ -6,12 +6,13 @@ use host::retried;
 use metric::Timestamp;
 
 use super::{
+    cut_end::{has_lost_synced, synced_bytes},
     damage::JournalDamage,
     header::{Repeats, SegmentHeader},
     reader::{Records, Start, records, start},
     record::{MAGIC_BYTES, Record},
     segment::{Folder, Segment},
-    segment_bytes::SegmentBytes,
+    segment_bytes::{SegmentBytes, are_zeros},
 };
 
 /// Bytes of a segment that tell how it begins.
@@ -25,6 +26,10 @@ pub(crate) struct Planned {
     pub(crate) header: Option<SegmentHeader>,
     /// Whether the segment should have a header.
     pub(crate) is_header_lost: bool,
+    /// Whether it has bytes, and all of them are zeros.
+    pub(super) is_zeros: bool,
+    /// Its bytes that were on the disk as whole records, where the process that wrote it says so.
+    synced: Option<u64>,
     /// The end of the header, where there is one.
     header_end: Option<usize>,
     /// What is behind this byte is repeated in a later segment.
@@ -50,7 +55,7 @@ impl Planned {
 
 impl Planned {
     /// Copies and reports what was found damaged in its bytes. The end of a record that was not written whole is not
-    /// damage: a process or a machine that stops leaves such.
+    /// damage, where it was not on the disk: a process or a machine that stops leaves such.
     pub(crate) fn keep_damage(&self, damaged: &JournalDamage, segment: &SegmentBytes, read: &Records<'_>) {
         damaged.keep_unread(&self.segment, segment);
         let (bytes, found) = (&segment.bytes, read.replayed);
@@ -61,7 +66,7 @@ impl Planned {
             file = %self.segment.path.display(), bytes = found.damaged_bytes, whole_records = found.records,
             "a journal segment has damaged bytes; replayed its intact records and skipped the rest"
         );
-        let torn = read.torn_tail();
+        let torn = read.torn_tail().filter(|torn| !self.synced.is_some_and(|synced| has_lost_synced(torn, synced)));
         let times: Vec<(usize, Timestamp)> = records(self.part(bytes))
             .filter_map(|(place, record)| match record {
                 Record::Points { now, .. } => Some((place.start, now.low())),
@@ -107,6 +112,10 @@ impl Folder {
         let is_misnamed =
             |one: &mut Planned| one.header.as_ref().is_some_and(|header| header.is_misnamed(one.segment.number));
         let misnamed = planned.extract_if(.., is_misnamed).collect();
+        let headers: Vec<_> =
+            planned.iter().filter_map(|one| Some((one.segment.number, one.header.as_ref()?))).collect();
+        let synced = synced_bytes(&headers);
+        planned.iter_mut().for_each(|one| one.synced = synced.get(&one.segment.number).copied());
         self.leave_out_repeated(&mut planned)?;
         Ok((planned, misnamed))
     }
@@ -157,7 +166,17 @@ impl Folder {
             Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
         };
         let header_end = header_end(&first);
-        Ok(Planned { segment, header, is_header_lost, header_end, until: None, read_earlier: None })
+        let is_zeros = is_header_lost && are_zeros(&*self.disk, &segment.path, &first);
+        Ok(Planned {
+            segment,
+            header,
+            is_header_lost,
+            is_zeros,
+            synced: None,
+            header_end,
+            until: None,
+            read_earlier: None,
+        })
     }
 
     /// The segment with records that was before this one, where its header says.

@@ -37,6 +37,12 @@ pub(crate) struct SegmentBytes {
     pub(crate) unread: Vec<Range<u64>>,
 }
 
+/// Whether all bytes of a segment are zeros. `first` are its first. Not where the disk does not return them.
+pub(super) fn are_zeros(disk: &dyn Disk, path: &Path, first: &[u8]) -> bool {
+    let is_zero = |byte: &u8| *byte == 0;
+    !first.is_empty() && first.iter().all(is_zero) && read_contents(disk, path).is_ok_and(|all| all.iter().all(is_zero))
+}
+
 impl Folder {
     /// Reads a complete segment, but for zeros at the end of a long one.
     pub(crate) fn read(&self, segment: &Segment) -> io::Result<Vec<u8>> {

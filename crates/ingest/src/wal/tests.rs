@@ -305,6 +305,49 @@ fn a_segment_says_how_much_of_the_one_before_is_on_the_disk() {
     assert!(0 < synced && 0 < third);
 }
 
+/// What a start reports as damaged of a journal.
+fn reported(dir: &Path) -> Vec<String> {
+    let (folder, damaged) = (folder(dir), tempfile::tempdir().unwrap());
+    let damage = JournalDamage::in_folder(&Host::system(), damaged.path());
+    for planned in folder.plan().unwrap().0 {
+        let bytes = folder.read_parts(&planned.segment).unwrap();
+        let mut read = planned.records(&bytes.bytes);
+        read.by_ref().for_each(drop);
+        planned.keep_damage(&damage, &bytes, &read);
+    }
+    damage.log.examples().into_iter().map(|damage| damage.what.to_owned()).collect()
+}
+
+#[test]
+fn an_end_that_was_on_the_disk_and_is_zeros_or_part_of_a_record_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path());
+    append(&journal, 2, 5).unwrap();
+    let first = journal.current().1 as usize;
+    append(&journal, 2, 6).unwrap();
+    journal.sync().unwrap();
+    let synced = journal.current().1 as usize;
+    append(&journal, 2, 7).unwrap();
+    journal.exclusive().begin_segment().unwrap();
+    append(&journal, 2, 8).unwrap();
+    journal.exclusive().close_segment().unwrap();
+    let file = folder(dir.path()).segments().unwrap().remove(0).path;
+    let whole = std::fs::read(&file).unwrap();
+    assert_eq!(reported(dir.path()), [""; 0]);
+    for from in [first, first + 3, first + HEADER, synced - 1, synced] {
+        let mut zeroed = whole.clone();
+        zeroed[from..].fill(0);
+        std::fs::write(&file, &zeroed).unwrap();
+        let lost = if from < synced { vec!["journal record"] } else { vec![] };
+        assert_eq!(reported(dir.path()), lost, "zeros from {from} on, {synced} bytes were on the disk");
+    }
+    // A power cut may take all that was not synced, and a part of it.
+    for length in synced..whole.len() {
+        std::fs::write(&file, &whole[..length]).unwrap();
+        assert_eq!(reported(dir.path()), [""; 0], "cut at {length}");
+    }
+}
+
 #[test]
 fn a_new_segment_names_its_policies_again_and_old_ones_are_trimmed() {
     let dir = tempfile::tempdir().unwrap();
