@@ -65,8 +65,8 @@ pub struct Cells {
     pub outdated_at: Vec<Range<u32>>,
     /// Whether a read failed, and may work later: the bytes are not known to be wrong. `is_damaged` is true as well.
     pub is_unreadable: bool,
-    /// Whether a file with slots of the fetch is missing, and may be put back before a later start: reading again before does not
-    /// help. `is_unreadable` is true as well, unless the file counts as lost: points need not wait for it then.
+    /// Whether a file with slots of the fetch is missing, and may be put back, at any time or never: no points wait for it.
+    /// `is_unreadable` is true as well, unless the file counts as lost.
     pub is_away: bool,
     /// Set by readers of a metric with several policies: methods other than that of the fetch whose values are among these, or in
     /// them. Drivers leave it empty.

@@ -209,7 +209,7 @@ impl Attempt<'_> {
         let is_away = |range: &Range<usize>| cells[range.clone()].iter().any(|cells| cells.is_away);
         let before = written.waiting.len();
         for (piece, range) in pieces.iter().zip(&fetched).filter(|(_, range)| is_unreadable(range) || is_away(range)) {
-            // A file that is missing does not come back while the process runs.
+            // A file that is missing may stay so: points are stored without it, and are kept until it is back.
             let waits = self.waits_for_reads && !is_away(range);
             let of = if waits { &mut written.waiting } else { &mut written.unread };
             of.insert(piece.of.job.metric);

@@ -212,6 +212,10 @@ impl Points {
                         cells.is_unreadable = true;
                         newest
                     }
+                    Lookup::NotThere(newest) => {
+                        (cells.is_away, cells.is_unreadable) = (true, true);
+                        newest
+                    }
                 };
                 cells.is_damaged = true;
                 beneath.put_aside(place, cells, wanted, newest);

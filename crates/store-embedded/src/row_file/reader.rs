@@ -64,11 +64,6 @@ fn is_short_of_something(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(EINTR | EAGAIN | ENOMEM | ENFILE | EMFILE))
 }
 
-/// Whether the same read may work later: the file is there.
-fn may_pass(error: &io::Error) -> bool {
-    error.kind() != io::ErrorKind::NotFound
-}
-
 /// What a file has for a key, or a window has in the place of a file.
 #[derive(Clone, Copy)]
 pub(crate) enum Lookup<'a> {
@@ -78,6 +73,8 @@ pub(crate) enum Lookup<'a> {
     Damaged(Slot),
     /// The disk did not return the bytes that may have the row, with slots up to this one. It may later.
     Unreadable(Slot),
+    /// The file, which may have the row, with slots up to this one, went from its place while it was in use. It may be put back.
+    NotThere(Slot),
     /// These rows, of whose keys it is one, were left out of a merge, or lost otherwise.
     Lost(&'a Lost),
     /// This file, which may have the row, is missing.
@@ -85,8 +82,11 @@ pub(crate) enum Lookup<'a> {
 }
 
 impl Lookup<'_> {
-    fn failed(may_pass: bool, newest: Slot) -> Lookup<'static> {
-        if may_pass { Lookup::Unreadable(newest) } else { Lookup::Damaged(newest) }
+    fn failed(error: &io::Error, newest: Slot) -> Lookup<'static> {
+        match error.kind() {
+            io::ErrorKind::NotFound => Lookup::NotThere(newest),
+            _ => Lookup::Unreadable(newest),
+        }
     }
 }
 
@@ -296,7 +296,7 @@ impl RowFile {
                 let damaged = keys.iter().enumerate().filter(|(_, key)| maybe(key));
                 if !self.is_expired.load(Relaxed) {
                     let newest = self.newest_possible();
-                    damaged.for_each(|(place, _)| each(place, Lookup::failed(may_pass(&error), newest)));
+                    damaged.for_each(|(place, _)| each(place, Lookup::failed(&error, newest)));
                 }
                 return Ok(());
             }
@@ -333,14 +333,18 @@ impl RowFile {
             return Ok(());
         }
         let block = self.block(entry, from)?;
-        let may_pass = matches!(&block, Err(BlockError::Io(error)) if may_pass(error));
+        let newest = self.newest_possible();
+        let failed = match &block {
+            Err(BlockError::Io(error)) => Lookup::failed(error, newest),
+            _ => Lookup::Damaged(newest),
+        };
         let block = block.map_err(|error| self.report_block(index, number, &error));
         let is_read = block.is_ok_and(|block| block.find(keys, |i, row| each(place + i, Lookup::Row(row))));
         if !is_read && !self.is_expired.load(Relaxed) {
             // What is behind the last key of the file is in none of its rows.
             let last = index.last_key(number, self.summary.last).max(entry.first);
             let in_block = keys.partition_point(|key| *key <= last);
-            (0..in_block).for_each(|i| each(place + i, Lookup::failed(may_pass, self.newest_possible())));
+            (0..in_block).for_each(|i| each(place + i, failed));
         }
         Ok(())
     }

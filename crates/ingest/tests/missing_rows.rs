@@ -1,0 +1,124 @@
+//! Late points while a file of rows is away: coarse slots count all points once it is back.
+
+mod support;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use carbon::Sink as _;
+use ingest::{Ingest, Protocol};
+use metric::{Timestamp, Window};
+use store::SeriesRequest;
+use support::{data_folder::DataFolder, now, runtime};
+
+async fn send(ingest: &Ingest, points: impl IntoIterator<Item = (Timestamp, f64)>) {
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    points.into_iter().for_each(|(time, value)| batch.point(b"m", time, value));
+    ingest.accept(&mut batch).await;
+}
+
+/// The ten seconds and the minute around a time.
+async fn read(ingest: &Ingest, time: Timestamp) -> [f64; 2] {
+    let registry = ingest.registry();
+    let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
+    let window = |age: i64| Window::between(now() - age, now());
+    let request = |age| SeriesRequest { metric, window: window(age), now: now(), max_points: 1 << 20, rollup: None };
+    let series = ingest.series().fetch(vec![request(20_000), request(80_000)]).await.unwrap();
+    [0, 1].map(|place| {
+        let series = series[place].as_ref().unwrap();
+        series.values[((time - series.start) / i64::from(series.step)) as usize]
+    })
+}
+
+/// The file of rows of a table whose slots have so many seconds.
+fn file_of(folder: &DataFolder, step: &str) -> PathBuf {
+    let paths =
+        |dir: &Path| -> Vec<PathBuf> { fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect() };
+    let is_of_step = |path: &PathBuf| path.to_str().unwrap().contains(&format!("p_{step}_"));
+    let tables = paths(&folder.store()).into_iter().filter(is_of_step);
+    let mut files: Vec<PathBuf> = tables.flat_map(|table| paths(&table)).flat_map(|window| paths(&window)).collect();
+    assert_eq!(files.len(), 1, "one file of {step}: {files:?}");
+    files.remove(0)
+}
+
+fn late_files(folder: &DataFolder) -> usize {
+    let names = folder.segments().into_iter().map(|path| path.file_name().unwrap().to_owned());
+    names.filter(|name| name.to_str().unwrap().starts_with("late-")).count()
+}
+
+/// When the file goes, and whether the process that finds this out ends before the file is back.
+#[derive(Debug, Clone, Copy)]
+enum Away {
+    BeforeTheStart,
+    InUse,
+    InUseAndOverAStart,
+}
+
+#[test]
+fn late_points_that_come_while_a_file_of_rows_is_away_are_counted_by_all_coarse_slots_once_it_is_back() {
+    for step in ["1s", "10s", "60s"] {
+        for away in [Away::BeforeTheStart, Away::InUse, Away::InUseAndOverAStart] {
+            late_points_meanwhile(step, away);
+        }
+    }
+}
+
+fn late_points_meanwhile(step: &str, away: Away) {
+    let folder = DataFolder { retentions: "1s:1h,10s:6h,60s:1d", ..DataFolder::new() };
+    let base = (now() - 1000) / 60 * 60;
+    let live = |work: &dyn Fn(&Ingest, &tokio::runtime::Runtime)| {
+        let life = runtime(2);
+        let ingest = life.block_on(folder.open()).unwrap();
+        work(&ingest, &life);
+        drop(ingest);
+        life.shutdown_timeout(Duration::from_secs(2));
+    };
+    live(&|ingest, life| {
+        life.block_on(async {
+            send(ingest, (base..base + 30).map(|time| (time, 1.0))).await;
+            ingest.flush().await.unwrap();
+            assert_eq!(read(ingest, base).await, [10.0, 30.0]);
+        });
+    });
+    let (path, aside) = (file_of(&folder, step), folder.dir.path().join("aside"));
+    let take_away = || fs::rename(&path, &aside).unwrap();
+    let put_back = || fs::rename(&aside, &path).unwrap();
+    let count_all = |ingest: &Ingest, life: &tokio::runtime::Runtime| {
+        life.block_on(async {
+            ingest.put_back().await.unwrap();
+            assert_eq!(late_files(&folder), 0, "{step} {away:?}");
+            assert_eq!(read(ingest, base).await, [14.0, 39.0], "{step} {away:?}");
+            ingest.flush().await.unwrap();
+            assert_eq!(read(ingest, base).await, [14.0, 39.0], "{step} {away:?}");
+        });
+    };
+    if let Away::BeforeTheStart = away {
+        take_away();
+    }
+    live(&|ingest, life| {
+        if !matches!(away, Away::BeforeTheStart) {
+            take_away();
+        }
+        life.block_on(async {
+            // One replaces a stored point, and one is later than all of them.
+            send(ingest, [(base + 3, 5.0), (base + 40, 5.0)]).await;
+            ingest.flush().await.unwrap();
+            assert_eq!(late_files(&folder), 1, "{step} {away:?}");
+            // It is still away: the points are kept, in this file or in another one.
+            let _ = ingest.put_back().await;
+            ingest.flush().await.unwrap();
+            assert_eq!(late_files(&folder), 1, "{step} {away:?}");
+        });
+        if let Away::InUse = away {
+            put_back();
+            count_all(ingest, life);
+        }
+    });
+    if !matches!(away, Away::InUse) {
+        put_back();
+    }
+    live(&|ingest, life| count_all(ingest, life));
+}
