@@ -9,7 +9,7 @@ use std::{
 };
 
 use carbon::Rules;
-use host::Now;
+use host::{Disk as _, Now};
 use ingest::wal::{self, Record};
 use metric::{MetricId, Policy, Timestamp};
 use store::Damage;
@@ -54,6 +54,27 @@ pub(crate) fn spoil(machine: &Machine, parts: &[BadPages]) {
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             spoiled => spoiled.expect("it is a file"),
         }
+    }
+}
+
+/// Where files of rows are that went from their places.
+const AWAY: &str = "/away";
+
+/// Takes a file of rows from its place. Returns that, and where it is.
+pub(crate) fn take_rows(machine: &Machine, number: u64) -> Option<(PathBuf, PathBuf)> {
+    let files = machine.disk.files(&machine.data.join("store"));
+    let mut rows: Vec<PathBuf> = files.into_iter().map(|(path, _)| path).collect();
+    rows.retain(|path| is_of(FileKind::Rows, path));
+    let path = rows.get((number % rows.len().max(1) as u64) as usize)?.clone();
+    let aside = Path::new(AWAY).join(format!("{number}.rows"));
+    // A merge may have removed it.
+    machine.disk.take(&path, &aside).ok().map(|()| (path, aside))
+}
+
+/// Puts a file back, unless its window has expired.
+pub(crate) fn return_rows(machine: &Machine, (path, aside): (PathBuf, PathBuf)) {
+    if path.parent().is_some_and(|folder| machine.disk.exists(folder)) {
+        machine.disk.take(&aside, &path).expect("no other file has its name");
     }
 }
 

@@ -52,6 +52,8 @@ struct Kinds {
     bad_starts: bool,
     /// Not with lists: those judge a metric that cannot be read as a new one. With jumps or backups in seeds of their own.
     bad_pages: bool,
+    /// Files of rows go from their places and come back.
+    rows_away: bool,
 }
 
 impl Kinds {
@@ -69,6 +71,7 @@ impl Kinds {
             backups: !jumps && half(),
             bad_starts: !jumps && half(),
             bad_pages: false,
+            rows_away: false,
         }
     }
 }
@@ -125,6 +128,21 @@ pub(crate) fn bad_pages(seed: u64, count: usize, backups: bool) -> Scenario {
         false => Kinds { rules: false, pauses: false, bad_starts: false, ..kinds },
     };
     short(seed, count, random, kinds, SHORT)
+}
+
+/// The same, where files of rows go from their places and come back. Half of the seeds have lists of methods.
+pub(crate) fn rows_away(seed: u64, count: usize) -> Scenario {
+    let random = SeededRandom::new(seed);
+    let kinds = Kinds {
+        rows_away: true,
+        jumps: false,
+        backups: false,
+        lists: false,
+        bad_starts: false,
+        rules: false,
+        ..Kinds::of(&random)
+    };
+    short(seed, count, random, kinds, if seed.is_multiple_of(2) { SHORT } else { SHORT | LISTS })
 }
 
 /// Metrics whose policies have several first steps. No point expires, and none is sent to a coarse stage. `is_hasty` says that
@@ -214,6 +232,7 @@ impl Maker {
         match random.below(48) {
             // So often that most are not the only ones of their second.
             10..18 if self.is_hasty => self.rules(),
+            39..43 if self.kinds.rows_away => self.rows_away(),
             18..20 if self.kinds.bad_pages => Step::Send(vec![self.many()]),
             20..22 if self.is_bad => Step::Kill,
             22 if self.is_bad => Step::Restart,
@@ -256,6 +275,22 @@ impl Maker {
             times: [6, 40, u64::MAX, u64::MAX][random.index(4)],
         };
         Step::BadPages((0..1 + random.below(4)).map(part).collect())
+    }
+
+    /// A file of rows goes or comes back, or pages of one cannot be read from now on.
+    fn rows_away(&mut self) -> Step {
+        let (was_bad, random) = (std::mem::replace(&mut self.is_bad, true), &self.random);
+        match random.below(6) {
+            0..2 if was_bad => Step::ReturnRows(random.bits()),
+            2 => match self.bad_pages() {
+                Step::BadPages(parts) => {
+                    let of_rows = |part: BadPages| BadPages { kind: FileKind::Rows, ..part };
+                    Step::BadPages(parts.into_iter().map(of_rows).collect())
+                }
+                other => other,
+            },
+            _ => Step::TakeRows(random.bits()),
+        }
     }
 
     fn file_kind(&self) -> FileKind {

@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     panic::{AssertUnwindSafe, catch_unwind},
+    path::PathBuf,
     time::Duration,
 };
 
@@ -49,6 +50,8 @@ pub struct Run {
     backups: Backups,
     /// Whether pages of files cannot be read, perhaps.
     is_bad: bool,
+    /// Files of rows that went from their places: these, and where they are.
+    away: Vec<(PathBuf, PathBuf)>,
     /// Files of the journal that starts went on without.
     missed: BTreeSet<String>,
     /// Calls of the disks before this one.
@@ -68,6 +71,7 @@ impl Run {
             are_rules_waiting: false,
             backups: Backups::default(),
             is_bad: false,
+            away: Vec::new(),
             missed: BTreeSet::new(),
             calls: 0,
         }
@@ -280,6 +284,14 @@ impl Run {
                 bad_pages::spoil(&self.machine, parts);
                 self.is_bad = true;
             }
+            Step::TakeRows(number) => {
+                self.away.extend(bad_pages::take_rows(&self.machine, *number));
+                self.is_bad = true;
+            }
+            Step::ReturnRows(number) if !self.away.is_empty() => {
+                let place = (number % self.away.len() as u64) as usize;
+                bad_pages::return_rows(&self.machine, self.away.swap_remove(place));
+            }
             Step::Backup => self.backups.make(life, &self.machine.disk, (&self.model, self.is_bad))?,
             _ => {}
         }
@@ -396,6 +408,7 @@ impl Run {
             return Ok(());
         }
         self.machine.disk.heal();
+        self.away.drain(..).for_each(|file| bad_pages::return_rows(&self.machine, file));
         if let Some(life) = &self.life {
             life.run("time", async { tokio::time::sleep(after).await });
         }

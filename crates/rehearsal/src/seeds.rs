@@ -7,7 +7,7 @@ use host::{Call, Fault, FaultPlan, Random as _, SeededRandom};
 
 use crate::{
     Planned, Scenario, Sent, Step,
-    kinds::{LITTLE_MEMORY, bad_pages, first_steps, lists, long_slots, whole},
+    kinds::{LITTLE_MEMORY, bad_pages, first_steps, lists, long_slots, rows_away, whole},
     workload::{name, points},
 };
 
@@ -54,6 +54,9 @@ pub const NAMES_OF_NODES: u64 = 420_000;
 /// Seeds from here on are of several nodes whose rules change, of one after the other.
 pub const RULES_OF_NODES: u64 = 430_000;
 
+/// Seeds from here on have files of rows that go from their places and come back, and pages of rows that cannot be read.
+pub const ROWS_AWAY: u64 = 440_000;
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);
@@ -87,6 +90,7 @@ impl Scenario {
     /// The scenario of a seed.
     pub fn of(seed: u64, count: usize) -> Scenario {
         match seed {
+            _ if ROWS_AWAY <= seed => return rows_away(seed, count),
             _ if FIRST_STEPS_WITH_LISTS <= seed => return first_steps(seed, count, seed.is_multiple_of(4), true),
             _ if LISTS_OF_METHODS <= seed => return lists(seed, count),
             _ if FIRST_STEPS <= seed => return first_steps(seed, count, WITHIN_A_SECOND <= seed, false),

@@ -94,7 +94,11 @@ pub enum Step {
     StartWithFaults(FaultPlan, Vec<Sent>),
     /// These pages cannot be read from now on.
     BadPages(Vec<BadPages>),
-    /// The disk is right again. The process goes on for so long, dies or is stopped, and starts again: everything is there.
+    /// A file of rows goes from its place, which the number chooses.
+    TakeRows(u64),
+    /// A file that went from its place comes back, which the number chooses.
+    ReturnRows(u64),
+    /// The disk is right again, and all files are in their places. The process goes on for so long, dies or is stopped, and starts again: everything is there.
     Heal {
         /// How long it goes on.
         after: Duration,

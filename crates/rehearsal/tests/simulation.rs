@@ -15,8 +15,8 @@ use std::{
 
 use rehearsal::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, RULES_OF_NODES, SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND,
-    WRITERS, Work, perform_nodes, perform_writers,
+    LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, ROWS_AWAY, RULES_OF_NODES, SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario,
+    WITHIN_A_SECOND, WRITERS, Work, perform_nodes, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -154,6 +154,12 @@ fn pages_that_cannot_be_read_and_a_clock_that_jumps_are_served_as_the_model_says
 fn pages_that_cannot_be_read_and_backups_are_served_as_the_model_says() {
     let seeds = BAD_PAGES_AND_BACKUPS..FIRST_STEPS;
     Suite { name: "bad pages and backups", seeds, steps: 150, short: 20, full: 1000, perform: alone }.run();
+}
+
+#[test]
+fn files_of_rows_that_go_and_come_back_are_served_as_if_they_had_never_gone() {
+    let seeds = ROWS_AWAY..u64::MAX;
+    Suite { name: "rows away", seeds, steps: 150, short: 20, full: 2000, perform: alone }.run();
 }
 
 #[test]

@@ -87,6 +87,24 @@ impl SimulatedDisk {
         self.state().tree.files.values_mut().for_each(|file| file.bad.clear());
     }
 
+    /// Moves a file, as an operator does: for good, and without a call that counts. The folder that it goes to is made.
+    pub fn take(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let node = state.tree.file(from)?;
+        let parent = to.parent().ok_or(io::ErrorKind::InvalidInput)?;
+        state.tree.make_directories(parent)?;
+        let (from, to) = (state.tree.place(from)?, state.tree.place(to)?);
+        if state.tree.at(&to).is_some() {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let mut folders = vec![from.0, to.0];
+        let above = parent.ancestors().filter_map(|folder| state.tree.directory(folder).ok());
+        folders.extend(above);
+        state.tree.rename(from, to, node);
+        folders.into_iter().for_each(|folder| state.tree.sync_directory(folder));
+        Ok(())
+    }
+
     /// The process ends now: all later calls fail.
     pub fn die(&self) {
         self.state().is_dead = true;
