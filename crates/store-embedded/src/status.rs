@@ -16,6 +16,7 @@ use crate::{
     manifest::{self, Manifest, ManifestError, ManifestFile},
     merges::{Merges, debt_of},
     points::Points,
+    window::Window,
 };
 
 /// A file of rows that is in use.
@@ -81,7 +82,7 @@ fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
 pub struct StoreStatus {
     /// Files of rows.
     pub files: u64,
-    /// Files of rows that the manifest has and that are not there: their rows are missing from answers.
+    /// Files of rows that the manifest has and that are not there, as a start or a read found: their rows are missing from answers.
     pub missing_files: u64,
     /// The most files that a window has: the reads of one row.
     pub most_files: u64,
@@ -107,6 +108,11 @@ pub struct StoreStatus {
     pub is_manifest_behind: bool,
 }
 
+fn missing_files(window: &Window) -> u64 {
+    let went = window.files().iter().filter(|file| file.is_away()).count();
+    (window.missing().len() + went) as u64
+}
+
 pub(crate) fn status(points: &Points, merges: &Merges) -> StoreStatus {
     let windows = points.windows();
     let now = points.shared.clock.instant();
@@ -114,7 +120,7 @@ pub(crate) fn status(points: &Points, merges: &Merges) -> StoreStatus {
     let files = || windows.iter().map(|window| window.files().len() as u64);
     StoreStatus {
         files: files().sum(),
-        missing_files: windows.iter().map(|window| window.missing().len() as u64).sum(),
+        missing_files: windows.iter().map(|window| missing_files(window)).sum(),
         most_files: files().max().unwrap_or(0),
         merge_debt_bytes: debt_of(points),
         merges: merges.merged.load(Relaxed),

@@ -139,6 +139,29 @@ fn a_file_that_comes_back_while_the_store_is_open_is_used_within_a_minute() {
 }
 
 #[test]
+fn a_file_that_goes_while_the_store_is_open_is_reported_as_missing_until_it_is_back() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let aside = data.path().join("aside");
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { clock: clock.clone(), ..Host::system() };
+    let opened = EmbeddedOptions { host, merges: true, ..options(data.path()) };
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+    fs::rename(&second, &aside).unwrap();
+    assert_eq!((read(&driver, 1), driver.status().missing_files), ((vec![], true), 1));
+    assert!(found(&opened)[0].ends_with(": it is missing") && found(&opened).len() == 1, "{:?}", found(&opened));
+    fs::rename(&aside, &second).unwrap();
+    let began = Instant::now();
+    while 0 < driver.status().missing_files {
+        assert!(began.elapsed() < Duration::from_secs(30), "it was not found in time");
+        clock.advance(Duration::from_secs(61));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert_eq!((found(&opened), read(&driver, 1)), (vec![], (vec![0.5], false)));
+}
+
+#[test]
 fn a_window_whose_folder_was_missing_is_used_when_it_comes_back() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

@@ -21,12 +21,12 @@ use host::{DirEntry, Disk, read_file_checked, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
 pub(crate) use self::reports::remade_text;
-use self::reports::{MISSING, Reports, UNTIL_BACK, UNTIL_READ, span};
+use self::reports::{Reports, UNTIL_BACK, UNTIL_READ, span};
 use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
     manifest::{self, Manifest, ManifestError, ManifestFile, table_of},
-    row_file::{self, Flushes, Header, OpenError, RowFile},
+    row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
     timeline,
     window::Window,
     window_key::{WindowKey, folder},

@@ -10,7 +10,7 @@ use crate::{
     commits::MANIFEST,
     lost::Lost,
     manifest::ManifestFile,
-    row_file::RowFile,
+    row_file::{MISSING, RowFile},
     window::Window,
     window_key::{WindowKey, folder, window_slots},
 };
@@ -19,8 +19,7 @@ use crate::{
 pub(super) const UNTIL_READ: &str =
     "its rows are missing from answers, or older ones are in their place, until it can be read; retrying";
 
-/// What a start says of a file that it does not find, and the end of what later ones say.
-pub(super) const MISSING: &str = "it is missing";
+/// The end of what later starts say of a file that one did not find.
 pub(super) const UNTIL_BACK: &str = "; points are missing or are older than what was stored, until the file is put back, which is \
                                      noticed within a minute, or until the window expires";
 

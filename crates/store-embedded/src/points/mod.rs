@@ -425,6 +425,7 @@ impl Points {
             if window.missing().iter().any(is_back) {
                 self.find_again(&window)?;
             }
+            window.files().iter().for_each(|file| file.look_whether_back());
         }
         Ok(())
     }

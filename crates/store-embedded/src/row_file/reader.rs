@@ -32,6 +32,9 @@ use crate::{
 /// The offset of an index in the cache: no block has it.
 const INDEX: u64 = u64::MAX;
 
+/// What a finding says of a file that is not in its place.
+pub(crate) const MISSING: &str = "it is missing";
+
 /// Files of this process, so that each has a number.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
@@ -105,6 +108,8 @@ pub(crate) struct RowFile {
     opening: Option<Incarnation>,
     /// Whether reads of the footer failed when the file was opened.
     is_footer_unread: bool,
+    /// Set while the file is not in its place, as far as reads found out.
+    is_away: AtomicBool,
     /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
     is_obsolete: AtomicBool,
     /// Set when the window of the file expires: its folder has moved, and what cannot be read is not damage.
@@ -142,6 +147,7 @@ impl RowFile {
             summary,
             opening,
             is_footer_unread: false,
+            is_away: AtomicBool::new(false),
             is_obsolete: AtomicBool::new(false),
             is_expired: is_expired.clone(),
         }
@@ -186,6 +192,21 @@ impl RowFile {
         self.is_footer_unread
     }
 
+    /// Whether the file went from its place while it was in use, and was not found back so far.
+    pub(crate) fn is_away(&self) -> bool {
+        self.is_away.load(Relaxed) && !self.is_expired.load(Relaxed)
+    }
+
+    /// Ends the finding of a file that went from its place, once it is back.
+    pub(crate) fn look_whether_back(&self) {
+        if self.is_away() && self.shared.disk.exists(&self.path) {
+            self.is_away.store(false, Relaxed);
+            let file = self.shared.shown(&self.path);
+            self.shared.damage.mend(|damage| damage.how == MISSING && damage.file == file);
+            tracing::info!(file, "a file of rows that went from its place is back");
+        }
+    }
+
     /// Removes the file when its last reader is done. The manifest no longer names it.
     pub(crate) fn remove_after_use(&self) {
         self.is_obsolete.store(true, Relaxed);
@@ -201,7 +222,11 @@ impl RowFile {
     }
 
     fn file(&self) -> io::Result<Arc<dyn DiskFile>> {
-        self.shared.file(self.number, &self.path)
+        let file = self.shared.file(self.number, &self.path);
+        if matches!(&file, Err(error) if error.kind() == io::ErrorKind::NotFound) {
+            self.is_away.store(true, Relaxed);
+        }
+        file
     }
 
     /// The index, from the cache or the disk.
@@ -338,7 +363,10 @@ impl RowFile {
             Err(BlockError::Io(error)) => Lookup::failed(error, newest),
             _ => Lookup::Damaged(newest),
         };
-        let block = block.map_err(|error| self.report_block(index, number, &error));
+        let block = block.map_err(|error| match &error {
+            BlockError::Io(error) if error.kind() == io::ErrorKind::NotFound => self.report_unreadable(error),
+            error => self.report_block(index, number, error),
+        });
         let is_read = block.is_ok_and(|block| block.find(keys, |i, row| each(place + i, Lookup::Row(row))));
         if !is_read && !self.is_expired.load(Relaxed) {
             // What is behind the last key of the file is in none of its rows.
@@ -393,7 +421,7 @@ impl RowFile {
             self.shared.report(Damage {
                 what: "file of rows",
                 file: self.shared.shown(&self.path),
-                how: error.to_string(),
+                how: if error.kind() == io::ErrorKind::NotFound { MISSING.to_owned() } else { error.to_string() },
                 bytes: self.len,
                 metrics: Some(self.summary.metrics),
                 span: Some(self.summary.first.span_to(self.summary.last, self.header.table.stage)),
