@@ -2,15 +2,14 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use metric::{Policy, Timestamp};
 use store::{DriverFuture, EachBatch, MetricRecord, ScanProgress, SharedMetric, SharedNames, SharedNode, StoreError};
 
 use crate::{
     InMemoryWriter,
     deletion::{partitions, tables_of},
     in_memory_tables::MemoryTables,
-    names::config,
-    peers::{Change, ChangeKey, Changed, ListedChange},
+    memory_names::{MemoryNames, kept},
+    peers::{Change, Changed, ListedChange},
     rows,
     shared_tables::SharedTables,
 };
@@ -18,34 +17,6 @@ use crate::{
 /// Attempts of a statement that does not get through, and the pause before the second one. Each further pause is twice as long.
 const ATTEMPTS: u32 = 5;
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
-
-/// The tables of names, and the log.
-#[derive(Debug, Default)]
-pub(crate) struct MemoryNames {
-    /// Policy, and when it was created.
-    metrics: BTreeMap<String, (Policy, Timestamp)>,
-    /// By bucket. No row expires.
-    changes: BTreeMap<i64, BTreeMap<ChangeKey, Change>>,
-}
-
-/// A policy as the tables give it back.
-fn kept(policy: &Policy) -> Policy {
-    let config = config::config(policy);
-    config::policy(config.iter().map(|(key, value)| (*key, value.as_str()))).expect("a policy of ours can be read")
-}
-
-impl MemoryNames {
-    fn put(&mut self, record: &MetricRecord) {
-        let Some(change) = record.policies.last() else { return };
-        self.metrics.insert(record.name.clone(), (kept(&change.policy), record.created_on));
-    }
-
-    fn metric(&self, name: &str) -> Option<SharedMetric> {
-        let (policy, created_on) = self.metrics.get(name)?;
-        let policy = policy.clone();
-        Some(SharedMetric { name: name.to_owned(), policy, created_on: Some(*created_on), updated_on: None })
-    }
-}
 
 impl InMemoryWriter {
     /// A statement with further attempts where it does not get through.

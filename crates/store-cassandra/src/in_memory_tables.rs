@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     fill::Stored,
-    in_memory_names::MemoryNames,
+    memory_names::MemoryNames,
     merge::Row,
     packed_wire::{PackedCell, PackedRow},
     rows::{self, Part},

@@ -18,6 +18,7 @@ mod in_memory;
 mod in_memory_names;
 mod in_memory_tables;
 mod meeting;
+mod memory_names;
 mod merge;
 mod names;
 mod options;

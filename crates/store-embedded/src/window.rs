@@ -355,7 +355,7 @@ impl<'a> Gaps<'a> {
             self.next += 1;
             let (lost, lookup) = match *gap {
                 Gap::Lost(lost) => (*lost, Lookup::Lost(lost)),
-                Gap::Missing(file) => (file.lost(), Lookup::Missing(file)),
+                Gap::Missing(file) => (file.lost(), Lookup::Missing { newest: file.newest, is_gone: file.is_gone }),
             };
             let first = keys.partition_point(|key| *key < lost.first);
             let end = keys.partition_point(|key| *key <= lost.last);

@@ -200,13 +200,13 @@ impl Points {
                         }
                     },
                     Lookup::Lost(lost) if lost.may_have(wanted.key, wanted.first_slot()) => lost.newest,
-                    Lookup::Missing(file) if wanted.first_slot() <= file.newest => {
+                    Lookup::Missing { newest, is_gone } if wanted.first_slot() <= newest => {
                         // Put back, its values are below those that are written meanwhile, and above those before it.
                         cells.is_away = true;
-                        cells.is_unreadable |= !file.is_gone;
-                        file.newest
+                        cells.is_unreadable |= !is_gone;
+                        newest
                     }
-                    Lookup::Lost(_) | Lookup::Missing(_) => return,
+                    Lookup::Lost(_) | Lookup::Missing { .. } => return,
                     Lookup::Damaged(newest) => newest,
                     Lookup::Unreadable(newest) => {
                         cells.is_unreadable = true;

@@ -24,7 +24,6 @@ use super::{
 use crate::{
     cache::{Cached, Shared},
     lost::Lost,
-    manifest::ManifestFile,
     row_key::RowKey,
     window_key::window_slots,
 };
@@ -80,8 +79,8 @@ pub(crate) enum Lookup<'a> {
     NotThere(Slot),
     /// These rows, of whose keys it is one, were left out of a merge, or lost otherwise.
     Lost(&'a Lost),
-    /// This file, which may have the row, is missing.
-    Missing(&'a ManifestFile),
+    /// A file which may have the row, with slots up to this one, is missing, or gone for good.
+    Missing { newest: Slot, is_gone: bool },
 }
 
 impl Lookup<'_> {
