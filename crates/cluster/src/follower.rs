@@ -233,7 +233,6 @@ impl Follower {
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
-        let mut before: HashSet<String> = HashSet::new();
         let mut known: HashMap<String, (MetricId, Timestamp)> = {
             let registry = self.ingest.registry();
             let shown = registry.read();
@@ -244,44 +243,43 @@ impl Follower {
             // name what its own node deleted.
             let is_after = |id: MetricId, at| deleter == Deleter::ThisNode || at < shown.created_on(id);
             let is_newer = |id: MetricId, at| unregistered.contains(&id) && is_after(id, at);
-            let known = known.filter(|&(id, _, at)| !is_newer(id, at));
-            known
-                .inspect(|(id, name, at)| {
-                    // Made here in the second of the deletion, it may be the one that was made after it.
-                    if shown.created_on(*id) < *at {
-                        before.insert(name.clone());
-                    }
-                })
-                .map(|(id, name, at)| (name, (id, at)))
-                .collect()
+            known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
         };
         if known.is_empty() {
             return Ok(Vec::new());
         }
         let gone = driver.deleted(known.keys().cloned().collect()).await?;
         let mut gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
-        before.retain(|name| known.contains_key(name));
-        let again = self.made_again(driver, &known, before).await?;
+        let again = self.made_again(driver, &known).await?;
         gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
         let deleted = self.ingest.delete_followed(&gone).await;
         deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
         self.rescan.created(again.iter().map(|metric| metric.name.as_str()));
-        adopt(again, &*self.local, &self.ingest).await?;
+        if let Err(error) = adopt(again, &*self.local, &self.ingest).await {
+            // The next poll does not know these names any more.
+            self.rescan.ask();
+            return Err(error);
+        }
         Ok(known.into_iter().map(|(name, (_, at))| (name, at)).collect())
     }
 
-    /// Those of `before`, which this node has had since before their deletion, that another node has made since: what this node has of
-    /// them was deleted all the same.
+    /// Those of some deleted names that this node has had since before their deletion and another node has made since: what this node has
+    /// of them was deleted all the same.
     async fn made_again(
         &self,
         driver: &dyn SharedTables,
         deleted: &HashMap<String, (MetricId, Timestamp)>,
-        before: HashSet<String>,
     ) -> Result<Vec<SharedMetric>, StoreError> {
+        let before: Vec<String> = {
+            let names = self.ingest.registry().read();
+            // One that was made here in the second of the deletion may have been made after it.
+            let is_before = |id, at| names.creation(id).is_some_and(|created| created < at);
+            deleted.iter().filter(|(_, (id, at))| is_before(*id, *at)).map(|(name, _)| name.clone()).collect()
+        };
         if before.is_empty() {
             return Ok(Vec::new());
         }
-        let mut found = driver.lookup(before.into_iter().collect()).await?;
+        let mut found = driver.lookup(before).await?;
         // A replica that lags behind shows the metric that was deleted.
         found.retain(|metric| {
             deleted.get(&metric.name).zip(metric.created_on).is_some_and(|(&(_, at), created)| at <= created)

@@ -258,6 +258,22 @@ fn the_first_points_that_a_node_gets_of_a_metric_of_another_are_counted_once_wit
 }
 
 #[test]
+fn a_metric_that_is_deleted_while_its_points_are_written_is_not_looked_at_again() {
+    let two = Two::begin();
+    two.run.block_on(send(&two.nodes[0], 590..600));
+    let node = two.nodes[0].clone();
+    *two.writers[0].after_points.lock().unwrap() = Some(Box::pin(async move {
+        let find = |node: &Ingest| node.registry().read().find(node.registry().hash(SUM.as_bytes()), SUM.as_bytes());
+        let metric = find(&node).expect("it has points");
+        // As the deletion of another node is followed.
+        node.delete_followed(&[(metric, BEGIN + 700)]).await.unwrap();
+        assert_eq!(find(&node), None);
+    }));
+    two.flush(0);
+    assert_eq!(two.nodes[0].rechecks_soon(), 0);
+}
+
+#[test]
 fn a_node_that_a_metric_has_left_looks_too_where_it_writes_later() {
     let two = Two::begin();
     two.know([-1, -100]);

@@ -205,6 +205,11 @@ impl Names<'_> {
         Timestamp::from(self.table.record(id).expect("a metric's id comes from the registry").created)
     }
 
+    /// The same, or `None` when no metric has the id: it may have been deleted meanwhile.
+    pub fn creation(&self, id: MetricId) -> Option<Timestamp> {
+        self.table.record(id).map(|record| Timestamp::from(record.created))
+    }
+
     /// Calls `each` with the metrics, tagged ones included, among the next so many ids, and returns the id after these.
     pub fn slice(&self, from: MetricId, ids: u32, mut each: impl FnMut(MetricId, &str)) -> MetricId {
         let until = MetricId(from.0.saturating_add(ids).min(self.end().0));

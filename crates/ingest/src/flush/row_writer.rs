@@ -20,7 +20,7 @@ use std::{
 
 use host::{Clock, JudgingTime};
 use metadata::Registry;
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 use store::{JournalMark, Store, StoreError};
 
@@ -353,15 +353,15 @@ impl RowWriter {
         let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
         let today = self.with.clock.now();
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
+            // A metric that was deleted while its points were written has not moved.
+            let created_on = || self.with.registry.read().creation(job.job.metric).unwrap_or(Timestamp::MAX);
             if self.corrected.lock().remove(&job.job.metric) {
                 self.rechecks.add_corrected(job.job.metric, job.job.policy, job.spans(), now);
             }
             let spans = match job.extends() {
                 true if !has_others => continue,
                 true if took_long => job.spans(),
-                true if job.may_have_moved(ABSENCE, today, self.with.registry.read().created_on(job.job.metric)) => {
-                    job.end_spans()
-                }
+                true if job.may_have_moved(ABSENCE, today, created_on()) => job.end_spans(),
                 true => continue,
                 false => job.spans(),
             };
