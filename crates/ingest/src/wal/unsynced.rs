@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 /// Bytes that are allocated at once, and used again.
 const CHUNK: usize = 1 << 20;
-/// Free chunks that are kept.
+/// Free chunks that are kept, also where fewer were written since the last fsync.
 const SPARES: usize = 4;
 
 /// The last bytes of the journal, in the order in which they were appended.
@@ -12,6 +12,8 @@ const SPARES: usize = 4;
 pub(super) struct Unsynced {
     chunks: VecDeque<Vec<u8>>,
     spares: Vec<Vec<u8>>,
+    /// Chunks that were begun since the last call of [`Unsynced::forget`]: as many are kept for the next ones.
+    begun: usize,
     /// Bytes of the first chunk that an fsync covers.
     synced: usize,
     bytes: u64,
@@ -28,6 +30,7 @@ impl Unsynced {
         let has_room = self.chunks.back().is_some_and(|last| most <= last.capacity() - last.len());
         if !has_room {
             let spare = if most <= CHUNK { self.spares.pop() } else { None };
+            self.begun += 1;
             self.chunks.push_back(spare.unwrap_or_else(|| Vec::with_capacity(most.max(CHUNK))));
         }
         self.chunks.back_mut().expect("there is a chunk")
@@ -41,6 +44,7 @@ impl Unsynced {
     /// The oldest `bytes` are on the disk.
     pub(super) fn forget(&mut self, bytes: u64) {
         self.bytes -= bytes;
+        let kept = std::mem::take(&mut self.begun).max(SPARES);
         let mut left = bytes as usize + self.synced;
         while let Some(first) = self.chunks.front_mut()
             && first.len() <= left
@@ -48,7 +52,7 @@ impl Unsynced {
             left -= first.len();
             let mut free = self.chunks.pop_front().expect("there is a chunk");
             free.clear();
-            if self.spares.len() < SPARES && free.capacity() == CHUNK {
+            if self.spares.len() < kept && free.capacity() == CHUNK {
                 self.spares.push(free);
             }
             if self.chunks.is_empty() {
@@ -56,6 +60,7 @@ impl Unsynced {
             }
         }
         self.synced = left;
+        self.spares.truncate(kept);
     }
 
     /// The bytes, in pieces.
