@@ -25,11 +25,9 @@ pub(crate) const NOWHERE: Place = Place::MAX;
 
 /// Records of names.
 pub(crate) struct Arena {
-    // Every chunk has CHUNK_BYTES, zeroed by the system page by page, so that an unused end costs nothing. A free chunk has
-    // none.
-    chunks: Vec<Box<[u8]>>,
-    // Bytes used of each chunk, a multiple of ALIGN.
-    ends: Vec<u32>,
+    // Every chunk has room for CHUNK_BYTES and its length is a multiple of ALIGN. Room that was never written costs no memory. A
+    // free chunk has none.
+    chunks: Vec<Vec<u8>>,
     // Bytes of removed records in each chunk.
     gaps: Vec<u32>,
     // Chunks without records, to be used again.
@@ -49,7 +47,7 @@ pub(crate) struct Record<'a> {
 
 impl Arena {
     pub(crate) fn new() -> Arena {
-        Arena { chunks: Vec::new(), ends: Vec::new(), gaps: Vec::new(), free: Vec::new(), open: None }
+        Arena { chunks: Vec::new(), gaps: Vec::new(), free: Vec::new(), open: None }
     }
 
     /// Appends a record. The name is at most `u16::MAX` bytes long.
@@ -59,28 +57,26 @@ impl Arena {
     pub(crate) fn push(&mut self, record: Record<'_>) -> Place {
         debug_assert!(record.name.len() <= usize::from(u16::MAX));
         let bytes = HEADER_BYTES + record.name.len();
-        let has_room = |&chunk: &usize| self.ends[chunk] as usize + bytes <= CHUNK_BYTES;
+        let has_room = |&chunk: &usize| self.chunks[chunk].len() + bytes <= CHUNK_BYTES;
         let open = self.open.filter(has_room).unwrap_or_else(|| self.open_chunk());
-        let begin = self.ends[open] as usize;
-        let place = place(open, begin).expect("16 GiB of names exceed what one node can hold");
-        self.ends[open] = (begin + bytes).next_multiple_of(ALIGN) as u32;
-        let slot = &mut self.chunks[open][begin..begin + bytes];
-        slot[0..4].copy_from_slice(&record.id.0.to_le_bytes());
-        slot[4..8].copy_from_slice(&record.created.to_le_bytes());
-        slot[8..10].copy_from_slice(&record.policy.to_le_bytes());
-        slot[10..12].copy_from_slice(&(record.name.len() as u16).to_le_bytes());
-        slot[12..].copy_from_slice(record.name);
+        let chunk = &mut self.chunks[open];
+        let place = place(open, chunk.len()).expect("16 GiB of names exceed what one node can hold");
+        chunk.extend_from_slice(&record.id.0.to_le_bytes());
+        chunk.extend_from_slice(&record.created.to_le_bytes());
+        chunk.extend_from_slice(&record.policy.to_le_bytes());
+        chunk.extend_from_slice(&(record.name.len() as u16).to_le_bytes());
+        chunk.extend_from_slice(record.name);
+        chunk.resize(chunk.len().next_multiple_of(ALIGN), 0);
         place
     }
 
     fn open_chunk(&mut self) -> usize {
         let chunk = self.free.pop().unwrap_or_else(|| {
-            self.chunks.push(Box::default());
-            self.ends.push(0);
+            self.chunks.push(Vec::new());
             self.gaps.push(0);
             self.chunks.len() - 1
         });
-        self.chunks[chunk] = vec![0; CHUNK_BYTES].into_boxed_slice();
+        self.chunks[chunk] = Vec::with_capacity(CHUNK_BYTES);
         self.open = Some(chunk);
         chunk
     }
@@ -96,7 +92,8 @@ impl Arena {
 
     /// A full chunk that is mostly gaps, if there is one.
     pub(crate) fn sparse_chunk(&self) -> Option<usize> {
-        let is_sparse = |&chunk: &usize| self.gaps[chunk] > self.ends[chunk] / 2 && self.open != Some(chunk);
+        let is_sparse =
+            |&chunk: &usize| self.gaps[chunk] as usize > self.chunks[chunk].len() / 2 && self.open != Some(chunk);
         (0..self.chunks.len()).find(is_sparse)
     }
 
@@ -107,8 +104,7 @@ impl Arena {
 
     /// Frees a chunk, whose records have moved.
     pub(crate) fn free_chunk(&mut self, chunk: usize) {
-        self.chunks[chunk] = Box::default();
-        self.ends[chunk] = 0;
+        self.chunks[chunk] = Vec::new();
         self.gaps[chunk] = 0;
         self.free.push(chunk);
     }
@@ -145,15 +141,15 @@ impl Arena {
 
     /// Bytes in use, gaps included.
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.ends.iter().map(|&end| end as usize).sum()
+        self.chunks.iter().map(Vec::len).sum()
     }
 
     /// Bytes in use of each chunk. While no record is removed, bytes before these ends change only in their policies.
     pub(crate) fn ends(&self) -> Vec<u32> {
-        self.ends.clone()
+        self.chunks.iter().map(|chunk| chunk.len() as u32).collect()
     }
 
-    /// A chunk, its unused end included. A free chunk is empty.
+    /// The bytes in use of a chunk. A free chunk is empty.
     pub(crate) fn chunk(&self, index: usize) -> &[u8] {
         &self.chunks[index]
     }
@@ -175,14 +171,13 @@ impl Arena {
         }
         let index = self.chunks.len();
         place(index, CHUNK_BYTES)?;
-        self.ends.push(bytes.len() as u32);
         self.gaps.push(gaps);
-        self.chunks.push(Box::default());
+        self.chunks.push(Vec::new());
         if bytes.is_empty() {
             self.free.push(index);
         } else {
-            let mut chunk = vec![0; CHUNK_BYTES].into_boxed_slice();
-            chunk[..bytes.len()].copy_from_slice(bytes);
+            let mut chunk = Vec::with_capacity(CHUNK_BYTES);
+            chunk.extend_from_slice(bytes);
             self.chunks[index] = chunk;
             self.open = Some(index);
         }
@@ -197,7 +192,7 @@ impl Arena {
     fn places_from(&self, first: usize, end: usize) -> impl Iterator<Item = Place> {
         let (mut chunk, mut begin) = (first, 0);
         let all = std::iter::from_fn(move || {
-            while chunk < end && begin >= self.ends[chunk] as usize {
+            while chunk < end && begin >= self.chunks[chunk].len() {
                 chunk += 1;
                 begin = 0;
             }
