@@ -92,9 +92,9 @@ impl Registry {
         now: Timestamp,
         limits: &FindLimits,
     ) -> Result<Cardinality, FindError> {
-        let unseen = self.seen().filter(SeenSpan { from: Some(since), until: None });
-        let (mut counting, mut slots) = (Counting::default(), SlotsOf { now, policies: HashMap::new() });
         let (mut from, end) = (MetricId(0), self.read().end());
+        let unseen = self.seen().filter(SeenSpan { from: Some(since), until: None }, end);
+        let (mut counting, mut slots) = (Counting::default(), SlotsOf { now, policies: HashMap::new() });
         while from < end {
             limits.check_cancelled()?;
             if let Some(unseen) = &unseen {

@@ -32,13 +32,13 @@ impl Registry {
     /// it leaves out none.
     pub fn time_filter(&self, limits: &FindLimits) -> Option<TimeFilter<'_>> {
         if limits.times.is_bounded() {
-            return self.seen().filter(limits.times);
+            return self.seen().filter(limits.times, self.read().end());
         }
         let (stale, rules) = (limits.stale.as_ref()?, self.stale.read().clone()?);
         // Not later than metrics may have points: a clock that is set far ahead makes none stale.
         let now = stale.now.min(self.seen().latest());
         let since = move |first, since: &mut [Timestamp]| self.fresh_since(&rules, first, now, since);
-        self.seen().filter_since(Box::new(since), &stale.unless)
+        self.seen().filter_since(Box::new(since), &stale.unless, self.read().end())
     }
 
     pub(crate) fn budget<'a>(&'a self, limits: &'a FindLimits) -> Budget<'a> {

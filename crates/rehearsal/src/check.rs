@@ -163,7 +163,7 @@ fn check_seen(
     asked: &[(String, usize, Aggregation)],
     answers: &[Option<FetchedSeries>],
 ) -> Result<(), String> {
-    let seen = node.registry.seen();
+    let (seen, end) = (node.registry.seen(), node.registry.read().end());
     // Each looks at the points of all metrics, and most times are those of several series.
     let mut filters = BTreeMap::new();
     for ((name, stage, _), series) in asked.iter().zip(answers) {
@@ -172,7 +172,7 @@ fn check_seen(
         let with_value = series.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
         for time in with_value.map(|(i, _)| series.start + i as i64 * i64::from(series.step)) {
             let times = SeenSpan { from: Some(time), until: Some(time) };
-            let unseen = filters.entry(time).or_insert_with(|| seen.filter(times));
+            let unseen = filters.entry(time).or_insert_with(|| seen.filter(times, end));
             if id.is_some_and(|id| unseen.as_ref().is_some_and(|unseen| unseen.hides(id))) {
                 return Err(format!("{name} has a value in stage {stage} at {time}, and is not found by this time"));
             }

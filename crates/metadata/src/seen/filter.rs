@@ -29,6 +29,8 @@ pub(crate) type Since<'a> = Box<dyn Fn(MetricId, &mut [Timestamp]) + 'a>;
 /// The metrics that have no points in a span of time, or none since a time of their own.
 pub struct TimeFilter<'a> {
     seen: &'a Seen,
+    /// Metrics from here on came after the question, and are not among them.
+    end: MetricId,
     /// Metrics with points in one of these are not among them.
     spans: Vec<SeenSpan>,
     /// With it, neither are metrics with points since a time.
@@ -38,21 +40,28 @@ pub struct TimeFilter<'a> {
 }
 
 impl Seen {
-    /// The metrics without points in a span; `None` where every metric may have some.
-    pub fn filter(&self, span: SeenSpan) -> Option<TimeFilter<'_>> {
+    /// The metrics below `end` without points in a span; `None` where every metric may have some.
+    pub fn filter(&self, span: SeenSpan, end: MetricId) -> Option<TimeFilter<'_>> {
         (span.is_bounded() && self.are_known()).then(|| TimeFilter {
             seen: self,
+            end,
             spans: vec![span],
             since: None,
             groups: RefCell::default(),
         })
     }
 
-    /// The metrics without points since a time of their own, and without any in the spans of `unless` that have an end;
-    /// `None` where every metric may have some.
-    pub(crate) fn filter_since<'a>(&'a self, since: Since<'a>, unless: &[SeenSpan]) -> Option<TimeFilter<'a>> {
+    /// The metrics below `end` without points since a time of their own, and without any in the spans of `unless` that have
+    /// an end; `None` where every metric may have some.
+    pub(crate) fn filter_since<'a>(
+        &'a self,
+        since: Since<'a>,
+        unless: &[SeenSpan],
+        end: MetricId,
+    ) -> Option<TimeFilter<'a>> {
         self.are_known().then(|| TimeFilter {
             seen: self,
+            end,
             spans: unless.iter().copied().filter(SeenSpan::is_bounded).collect(),
             since: Some(since),
             groups: RefCell::default(),
@@ -88,17 +97,19 @@ impl TimeFilter<'_> {
 
     fn judge(&self, group: u32) -> [u64; WORDS] {
         let first = group * GROUP;
+        let places = self.end.0.saturating_sub(first).min(GROUP) as usize;
         let mut shown = [0; WORDS];
+        (places..GROUP as usize).for_each(|place| set(&mut shown, place));
         let since = self.since.as_ref().map(|since| {
-            let mut times = vec![Timestamp::MIN; GROUP as usize];
+            let mut times = vec![Timestamp::MIN; places];
             since(MetricId(first), &mut times);
             times
         });
         let since = since.as_deref();
-        self.add_stored(first, since, &mut shown);
-        let hidden: Vec<MetricId> = (0..GROUP as usize)
+        self.add_stored(first, places, since, &mut shown);
+        let hidden: Vec<MetricId> = (0..places)
             .filter(|place| shown[place / 64] >> (place % 64) & 1 == 0)
-            .map(|place| MetricId(first.saturating_add(place as u32)))
+            .map(|place| MetricId(first + place as u32))
             .collect();
         let Some(unstored) = self.seen.unstored.get().filter(|_| !hidden.is_empty()) else { return shown };
         unstored.spans(&hidden, &mut |id, from, until| {
@@ -108,17 +119,17 @@ impl TimeFilter<'_> {
                 set(&mut shown, place);
             }
         });
-        self.add_stored(first, since, &mut shown);
+        self.add_stored(first, places, since, &mut shown);
         shown
     }
 
-    fn add_stored(&self, first: u32, since: Option<&[Timestamp]>, shown: &mut [u64; WORDS]) {
+    fn add_stored(&self, first: u32, places: usize, since: Option<&[Timestamp]>, shown: &mut [u64; WORDS]) {
         let table = self.seen.table.read();
         let buckets: Vec<Buckets> = self.spans.iter().map(|&span| table.buckets(span)).collect();
         // Of few rules, the times of neighbours are mostly the same.
         let (mut known, mut bucket) = (None, Bucket::MIN);
-        for place in 0..GROUP as usize {
-            let times: Times = table.get(MetricId(first.saturating_add(place as u32)));
+        for place in 0..places {
+            let times: Times = table.get(MetricId(first + place as u32));
             let is_fresh = since.is_some_and(|since| {
                 if known != Some(since[place]) {
                     (known, bucket) = (Some(since[place]), table.scale.bucket(since[place]));
