@@ -5,7 +5,9 @@
 //!    file takes a random id that no node ever had.
 //! 3. While it runs it reports that it is alive, with a TTL: the report of a dead node expires. Its id stays its own.
 //!
-//! After a crash, a start on the same host and data directory takes the claim over at once.
+//! After a crash, a start on the same host and data directory takes the claim over at once. A copy of the data directory at the same
+//! path on a host of the same name looks like that, too. So each process claims at a time of its own, `claimed_on`: the one
+//! that claimed first finds another time within [`REFRESH`], and writes no more.
 
 use std::{
     sync::{
@@ -34,6 +36,9 @@ const ALIVE_SECONDS: i32 = 120;
 
 /// Interval between two reports that a node is alive.
 const REFRESH: Duration = Duration::from_secs(30);
+
+/// Attempts to take an id from a holder whose row changes meanwhile.
+const TAKES_OVER: usize = 3;
 
 /// Ids that a node without one tries. While fewer than half are taken, one in 10^12 nodes finds none.
 const TRIES: usize = 40;
@@ -75,7 +80,7 @@ impl std::str::FromStr for Identity {
 }
 
 /// Where a node runs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Location {
     /// The host's name.
     pub host: String,
@@ -148,13 +153,18 @@ struct Row {
     writer: u16,
     /// Where this node runs.
     location: Location,
+    /// When this process claims: milliseconds since the epoch, of which those within the second are random. No two processes
+    /// claim at the same time.
+    claimed_on: i64,
 }
 
 /// The content of a row.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Holder {
     node: Option<Uuid>,
     location: Location,
+    /// When its process claimed, in milliseconds since the epoch.
+    claimed_on: Option<i64>,
     is_alive: bool,
 }
 
@@ -181,12 +191,15 @@ async fn claim(
     location: &Location,
 ) -> Result<Claim, StoreError> {
     let keyspace = metadata_keyspace(&options.keyspace);
+    let random = &options.host.random;
+    let claimed_on = options.host.clock.now() * 1000 + (random.bits() % 1000) as i64;
     let row = |writer| Row {
         session: session.clone(),
         options: options.clone(),
         keyspace: keyspace.clone(),
         writer,
         location: location.clone(),
+        claimed_on,
     };
     if let Some(identity) = kept {
         let row = row(identity.writer);
@@ -195,7 +208,6 @@ async fn claim(
         }
         return row.keep(identity).await;
     }
-    let random = &options.host.random;
     let node = uuid::Builder::from_random_bytes(random.bits_128().to_be_bytes()).into_uuid();
     for _ in 0..TRIES {
         let writer = random.bits() as u16 % WRITERS;
@@ -220,7 +232,7 @@ impl Row {
         );
         let Location { host, data_directory } = &self.location;
         let writer = i32::from(self.writer);
-        let values = (writer, node, host, data_directory, self.now(), writer);
+        let values = (writer, node, host, data_directory, CqlTimestamp(self.claimed_on), writer);
         if self.applied(&insert, values).await? {
             return Ok(Ok(()));
         }
@@ -232,42 +244,52 @@ impl Row {
         let asker =
             Asker { session: &self.session, keyspace: &self.keyspace, consistency, retry: self.options.retry() };
         let cql = format!(
-            "SELECT node, host, data_directory, alive FROM {}.writers WHERE writer = ?",
+            "SELECT node, host, data_directory, claimed_on, alive FROM {}.writers WHERE writer = ?",
             quoted(&self.keyspace)
         );
-        type Columns = (Option<Uuid>, Option<String>, Option<String>, Option<bool>);
+        type Columns = (Option<Uuid>, Option<String>, Option<String>, Option<CqlTimestamp>, Option<bool>);
         let mut rows: Vec<Columns> = asker.rows("reading table writers", &cql, (i32::from(self.writer),)).await?;
-        let (node, host, data_directory, alive) = rows.pop().unwrap_or_default();
+        let Some((node, host, data_directory, claimed_on, alive)) = rows.pop() else { return Ok(Holder::default()) };
         let location = Location { host: host.unwrap_or_default(), data_directory: data_directory.unwrap_or_default() };
-        Ok(Holder { node, location, is_alive: alive.is_some() })
+        Ok(Holder { node, location, claimed_on: claimed_on.map(|time| time.0), is_alive: alive.is_some() })
     }
 
     /// Takes the id from a holder that is this node itself, or dead.
     async fn take_over(&self, node: Uuid, holder: &Holder) -> Result<(), StoreError> {
-        let is_itself = holder.node == Some(node) && holder.location == self.location;
-        if holder.is_alive && !is_itself {
-            return Err(rejection(self.writer, node, holder));
+        let mut holder = holder.clone();
+        for _ in 0..TAKES_OVER {
+            let is_itself = holder.node == Some(node) && holder.location == self.location;
+            if holder.is_alive && !is_itself {
+                break;
+            }
+            // Only if no other node did so meanwhile, not even a copy of this data directory, which has the same node id.
+            let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
+            let update = format!(
+                "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? \
+                 IF node = ? AND claimed_on = ? AND {alive}",
+                quoted(&self.keyspace)
+            );
+            let Location { host, data_directory } = &self.location;
+            let writer = i32::from(self.writer);
+            let claimed_before = holder.claimed_on.map(CqlTimestamp);
+            let claimed_on = CqlTimestamp(self.claimed_on);
+            let values = (node, host, data_directory, claimed_on, writer, holder.node, claimed_before, writer);
+            if self.applied(&update, values).await? {
+                return Ok(());
+            }
+            // The holder may have expired or come back meanwhile, this node itself too; and a retried transaction may have
+            // found its own first attempt.
+            holder = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
+            if self.is_of(node, &holder) {
+                return Ok(());
+            }
         }
-        // Only if no other node did so meanwhile, not even a copy of this data directory, which has the same node id.
-        let alive = if holder.is_alive { "alive = true" } else { "alive = null" };
-        let update = format!(
-            "UPDATE {}.writers SET node = ?, host = ?, data_directory = ?, claimed_on = ? WHERE writer = ? \
-             IF node = ? AND {alive}",
-            quoted(&self.keyspace)
-        );
-        let Location { host, data_directory } = &self.location;
-        let writer = i32::from(self.writer);
-        let values = (node, host, data_directory, self.now(), writer, holder.node, writer);
-        if self.applied(&update, values).await? {
-            return Ok(());
-        }
-        // The holder may have expired or come back meanwhile, this node itself too; and a retried transaction may have found
-        // its own first attempt.
-        let now = self.holder(scylla::statement::Consistency::LocalQuorum).await?;
-        match now.node == Some(node) && now.location == self.location {
-            true => Ok(()),
-            false => Err(rejection(self.writer, node, &now)),
-        }
+        Err(rejection(self.writer, node, &holder))
+    }
+
+    /// Whether a holder is this very process.
+    fn is_of(&self, node: Uuid, holder: &Holder) -> bool {
+        holder.node == Some(node) && holder.location == self.location && holder.claimed_on == Some(self.claimed_on)
     }
 
     /// Reports that the node is alive, now and at each interval.
@@ -301,18 +323,23 @@ impl Row {
         if let Some(holder) = holder {
             is_lost.store(true, Ordering::Relaxed);
             let Location { host, data_directory } = &holder.location;
-            return Err(StoreError::Rejected(format!(
-                "a node on host '{host}' in {data_directory} took the writer id while this node was away"
-            )));
+            return Err(StoreError::Rejected(match holder.location == self.location {
+                true => format!(
+                    "a copy of this node, with the same path {data_directory} on a host of the same name '{host}', was started after \
+                     this one and took the writer id"
+                ),
+                false => {
+                    format!("a node on host '{host}' in {data_directory} took the writer id while this node was away")
+                }
+            }));
         }
         self.report_alive().await
     }
 
-    /// The holder of the id, unless it is this node. A copy of its data directory has the same node id and another location.
-    /// Without a node id, the row was deleted.
+    /// The holder of the id, unless it is this process. A copy of its data directory has the same node id, and another location or
+    /// another time of its claim. Without a node id, the row was deleted.
     async fn holder_unless(&self, node: Uuid) -> Result<Option<Holder>, StoreError> {
-        let is_ours =
-            |holder: &Holder| holder.node.is_none() || holder.node == Some(node) && holder.location == self.location;
+        let is_ours = |holder: &Holder| holder.node.is_none() || self.is_of(node, holder);
         if is_ours(&self.holder(self.options.consistency.meta_read).await?) {
             return Ok(None);
         }
@@ -355,10 +382,6 @@ impl Row {
         let first = rows.first().and_then(|row| row.columns.first()?.as_ref()?.as_boolean());
         Ok(first.unwrap_or(false))
     }
-
-    fn now(&self) -> CqlTimestamp {
-        CqlTimestamp(self.options.host.clock.now() * 1000)
-    }
 }
 
 /// Why a node cannot have an id that another live one has, and what to do.
@@ -387,7 +410,7 @@ mod tests {
     fn the_node_with_a_copy_is_not_advised_to_take_an_id_of_its_own_next_to_the_points_of_the_original() {
         let [copied, other] = [7, 8].map(Uuid::from_u128);
         let location = Location { host: "h".to_owned(), data_directory: "/data".to_owned() };
-        let holder = Holder { node: Some(copied), location, is_alive: true };
+        let holder = Holder { node: Some(copied), location, is_alive: true, ..Holder::default() };
         let text = rejection(5, copied, &holder).to_string();
         assert!(text.contains("a copy of this data directory, on host 'h' in /data"), "{text}");
         assert!(text.contains("an empty data directory") && !text.contains("'writer'"), "{text}");

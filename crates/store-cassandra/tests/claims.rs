@@ -52,6 +52,40 @@ async fn a_node_that_was_away_sees_that_a_copy_of_its_data_directory_took_its_id
 }
 
 #[tokio::test]
+async fn a_node_sees_a_copy_of_itself_at_the_same_path_on_a_host_of_the_same_name() {
+    let Some(address) = node::address() else { return };
+    let keyspace = node::Keyspace::make(address, "clones").await;
+    let options = keyspace.options();
+    let schema = Schema::new(&options, &[Policy::default().retention]).with_components(6);
+    schema::apply(&options, &schema, &mut |_| ()).await.unwrap();
+    let mut driver = CassandraDriver::connect(options.clone()).await.unwrap();
+
+    let killed = driver.claim(None, &place("one")).await.unwrap();
+    let identity = killed.identity();
+    drop(killed);
+    // After a kill it starts again at once.
+    let original = driver.claim(Some(identity), &place("one")).await.unwrap();
+    original.refresh().await.unwrap();
+
+    let copy = driver.claim(Some(identity), &place("one")).await.unwrap();
+    let error = original.refresh().await.unwrap_err().to_string();
+    assert!(
+        error.contains("a copy of this node, with the same path /data on a host of the same name 'one'"),
+        "{error}"
+    );
+    assert!(original.is_lost());
+    copy.refresh().await.unwrap();
+    // The original stops, and the copy stays alive.
+    original.release().await.unwrap();
+    copy.refresh().await.unwrap();
+    let error = driver.claim(Some(identity), &place("two")).await.unwrap_err().to_string();
+    assert!(error.contains("which was alive less than 120 s ago"), "{error}");
+    assert!(!copy.is_lost());
+    keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
+    keyspace.drop().await;
+}
+
+#[tokio::test]
 async fn of_two_nodes_that_claim_an_id_at_once_one_gets_it() {
     let Some(address) = node::address() else { return };
     let keyspace = node::Keyspace::make(address, "races").await;
