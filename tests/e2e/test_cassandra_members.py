@@ -216,6 +216,33 @@ def test_points_of_before_a_deletion_stay_deleted_where_another_node_has_made_th
         assert node.points(name, **{"from": now - 600}) == {**again, now - 90: 8.0}
 
 
+def test_a_changed_retention_is_followed_by_a_node_that_gets_no_points_of_the_metric(make_server, cassandra):
+    over = OverCassandra(make_server, cassandra)
+    schemas = "[all]\npattern = .*\nretentions = {}\n"
+    writer, reader = (over.server(schemas=schemas.format("60s:1d")) for _ in range(2))
+    follow(writer, reader)
+    now = aligned_now(60) - 600
+    writer.send([("changed.here", 1.0, now)])
+    until(reader, "changed.here", True)
+
+    writer.configure("storage-schemas.conf", schemas.format("10s:1d"))
+    sent = {now + 60 + 10 * i: 2.0 + i for i in range(6)}
+    wait_until(lambda: "policy" in writer.logs(), 30, "the rules were not read again")
+    writer.send([("changed.here", value, time) for time, value in sent.items()])
+    eventually(lambda: len(writer.points("changed.here", **{"from": now + 1, "until": now + 120})), 6, 20)
+    flush(writer)
+    # Stored by the new retention. The reader's own files still have the old one.
+    def read():
+        points = reader.points("changed.here", **{"from": now - 60, "until": now + 120})
+        return {time: value for time, value in points.items() if now < time}
+
+    eventually(read, sent, 20)
+    writer.stop()
+    reader.stop()
+    reader.start()
+    assert read() == sent
+
+
 def test_idle_nodes_ask_cassandra_little(make_server, cassandra, keyspace_of):
     over = OverCassandra(make_server, cassandra)
     nodes = [over.server(), over.server()]

@@ -1,4 +1,4 @@
-//! Metrics of the shared tables that are new to this node get an id here.
+//! Metrics of the shared tables that are new to this node get an id here, and others the policy that they have there.
 
 use ingest::Ingest;
 use metric::MetricId;
@@ -8,11 +8,21 @@ use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
 const BATCH: usize = 1 << 12;
 
 /// Gives ids to metrics that this node does not know, keeps them in the embedded store, and makes them visible. Returns
-/// how many were new; known ones keep their id.
+/// how many were new; known ones keep their id, and get the policy of the tables where this node has no points of them.
 ///
 /// # Errors
 /// The embedded store cannot keep them.
 pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &Ingest) -> Result<usize, StoreError> {
+    let otherwise = ingest.kept_otherwise(&metrics);
+    if !otherwise.is_empty() {
+        local.put_metrics(otherwise.clone()).await?;
+        local.sync_metrics().await?;
+        let metrics = ingest.take_over(otherwise).await;
+        tracing::info!(
+            metrics,
+            "metrics of which this node has no points have another policy than before, by the tables"
+        );
+    }
     // A hidden metric becomes visible again under its old id.
     let reserved = ingest.registry().reserve(metrics, |metric| &metric.name);
     let record = |(id, metric): (MetricId, SharedMetric)| MetricRecord {

@@ -94,7 +94,7 @@ pub(crate) struct ChangeLog {
     queue: Mutex<Queue>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Whether this node has tried to follow the changes from before its start.
+    /// Whether this node has followed the changes from before its start.
     has_followed: watch::Sender<bool>,
     failures: MinuteLog,
     written: AtomicU64,
@@ -147,13 +147,13 @@ impl ChangeLog {
         }
     }
 
-    /// Notes that this node has tried to follow the changes from before its start.
+    /// Notes that this node has followed the changes from before its start.
     pub(crate) fn has_followed(&self) {
         self.has_followed.send_if_modified(|has_followed| !std::mem::replace(has_followed, true));
     }
 
-    /// Before names are registered: waits, for ten seconds at most, until this node has tried to follow the changes from before
-    /// its start. A start writes the names in its journal again, and other nodes may have deleted some of them meanwhile.
+    /// Before names are registered: waits, for ten seconds at most, until this node has followed the changes from before its
+    /// start. A start writes the names in its journal again, and other nodes may have deleted some of them meanwhile.
     pub(crate) async fn wait_until_followed(&self) {
         let mut has_followed = self.has_followed.subscribe();
         let followed = tokio::time::timeout(FIRST_FOLLOWED, has_followed.wait_for(|&has_followed| has_followed)).await;

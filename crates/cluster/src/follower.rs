@@ -1,7 +1,8 @@
 //! Follows the names that other nodes create and delete, through the table `changes`.
 //!
 //! 1. A poll reads the keys that may be new ([`ChangeReads`]), then the rows of those that were not applied.
-//! 2. Created names get ids here, unless a later deletion was applied: then the tables of names decide.
+//! 2. Created names get ids here, unless a later deletion was applied: then the tables of names decide. A known name is in such a
+//!    row where its policy was changed: it is taken over where this node has no points of the metric.
 //! 3. Deleted names are looked up: what was created here since and waits to be written there stays, and so does what is in the tables and
 //!    was not made again since the deletion, as far as they know. The others are deleted here with their points, except points of slots
 //!    that begin after the deletion, which make the metric again. What another node has made again is a new metric here as well.
@@ -76,6 +77,8 @@ struct State {
     deletions: HashMap<String, i64>,
     /// Names that were to be deleted, and were still in the tables; when to look again.
     doubtful: Vec<(Instant, Vec<(String, Timestamp)>)>,
+    /// Whether a poll has succeeded: what it read may be older than what this node has known since before its start.
+    has_polled: bool,
 }
 
 /// Follows the table.
@@ -118,13 +121,15 @@ impl Follower {
     pub(crate) async fn follow(self: Arc<Follower>) {
         loop {
             if let (Ok(driver), Some(node)) = (self.tables.tables(), self.tables.own()) {
-                if let Err(error) = self.poll(driver, node).await {
-                    self.followed.failures.fetch_add(1, Relaxed);
-                    if self.failures.is_due(self.clock.instant()).is_some() {
-                        tracing::warn!(%error, "cannot follow the names of other nodes; retrying, and reading all names meanwhile");
+                match self.poll(driver, node).await {
+                    Ok(()) => self.log.has_followed(),
+                    Err(error) => {
+                        self.followed.failures.fetch_add(1, Relaxed);
+                        if self.failures.is_due(self.clock.instant()).is_some() {
+                            tracing::warn!(%error, "cannot follow the names of other nodes; retrying, and reading all names meanwhile");
+                        }
                     }
                 }
-                self.log.has_followed();
             }
             tokio::time::sleep(POLL).await;
         }
@@ -142,6 +147,7 @@ impl Follower {
         }
         self.read(driver, node, state, &poll).await?;
         state.reads.done(&poll);
+        state.has_polled = true;
         self.look_again(driver, state).await?;
         *self.followed.polled.lock() = Some(self.clock.instant());
         Ok(())
@@ -222,6 +228,14 @@ impl Follower {
             metrics.extend(driver.lookup(doubtful.into_iter().map(|(name, _)| name).collect()).await?);
         }
         self.rescan.created(metrics.iter().map(|metric| metric.name.as_str()));
+        if !state.has_polled {
+            let otherwise = self.ingest.kept_otherwise(&metrics).into_iter().map(|record| record.name);
+            let otherwise: HashSet<String> = otherwise.collect();
+            if !otherwise.is_empty() {
+                metrics.retain(|metric| !otherwise.contains(&metric.name));
+                metrics.extend(driver.lookup(otherwise.into_iter().collect()).await?);
+            }
+        }
         adopt(metrics, &*self.local, &self.ingest).await.map(drop)
     }
 

@@ -1,6 +1,7 @@
 //! Brings names that others created in the shared tables, or deleted from them, into this node's registry.
 //!
-//! 1. The tables are scanned. Unknown names get ids, with the policy in the tables ([`adopt`]).
+//! 1. The tables are scanned. Unknown names get ids, with the policy in the tables ([`adopt`]); so do known names that have another
+//!    policy there and no points here.
 //! 2. Metrics that this node knows and the scan missed are looked up by name. Those that are gone become hidden; a later
 //!    point creates them again.
 
@@ -205,7 +206,13 @@ impl Scan<'_> {
         for metric in batch {
             let name = metric.name.as_bytes();
             match names.find(registry.hash(name), name) {
-                Some(id) => self.missed.meet(id),
+                Some(id) => {
+                    self.missed.meet(id);
+                    // Another node may have given it another one.
+                    if *registry.policy(names.policy_id(id)) != metric.policy {
+                        self.unknown.push(metric);
+                    }
+                }
                 None => self.unknown.push(metric),
             }
         }

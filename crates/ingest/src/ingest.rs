@@ -7,7 +7,7 @@ use host::JudgingTime;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
-use store::{MetricRecord, SeriesSource};
+use store::{MetricRecord, SeriesSource, SharedMetric};
 use tokio::task::JoinHandle;
 
 use crate::{
@@ -168,6 +168,17 @@ impl Ingest {
     /// Of thousands of distinct policies the last are not taken in, nor their metrics: that is logged.
     pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
         self.stats.new_metrics.adopt(records)
+    }
+
+    /// Those of some metrics of the shared tables that others keep by another policy than this process knows, and of which it has no
+    /// points: their records with that policy. Once these are on the disk, [`Ingest::take_over`] puts them in force.
+    pub fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
+        self.policy_changes.kept_otherwise(metrics)
+    }
+
+    /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before.
+    pub async fn take_over(&self, records: Vec<MetricRecord>) -> usize {
+        self.policy_changes.take_over(records).await
     }
 
     /// Deletes metrics: their names, points in memory and rows. Returns how many there were. The same name sent again is a

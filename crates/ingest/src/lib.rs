@@ -46,6 +46,7 @@ mod replay_progress;
 
 mod deletion;
 mod flush;
+mod followed_policies;
 mod policy_changes;
 mod read_patience;
 mod recovered;

@@ -9,7 +9,7 @@ use ingest::{Ingest, Protocol};
 use metric::{Aggregation, MetricId, Policy, Window};
 use store::{
     DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, PolicyChange, Run, SeriesRequest,
-    SharedPoints, Store,
+    SharedMetric, SharedPoints, Store,
 };
 use support::{now, options, registry_of};
 
@@ -87,6 +87,48 @@ async fn a_metric_of_others_keeps_its_policy_until_points_of_it_come_here() {
     let ingest = open(dir.path(), &driver).await;
     tokio::time::sleep(Duration::from_millis(300)).await;
     assert_eq!(resolution(&ingest, first), 10);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_restart() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    let ids = reserve(&ingest, &["theirs.read", "theirs.sent"]);
+    let records = vec![theirs(ids[0], "theirs.read"), theirs(ids[1], "theirs.sent")];
+    driver.put_metrics(records.clone()).await.unwrap();
+    ingest.adopt(records);
+    send(&ingest, "theirs.sent", 2.0).await;
+
+    let policy = Policy { retention: "2880*30s".parse().unwrap(), ..Policy::default() };
+    let shared = ["theirs.read", "theirs.sent", "not.known"].map(|name| SharedMetric {
+        name: name.to_owned(),
+        policy: policy.clone(),
+        created_on: None,
+        updated_on: None,
+    });
+    let otherwise = ingest.kept_otherwise(&shared);
+    assert_eq!(otherwise.iter().map(|record| &*record.name).collect::<Vec<_>>(), ["theirs.read"]);
+    driver.put_metrics(otherwise.clone()).await.unwrap();
+    assert_eq!(ingest.take_over(otherwise).await, 1);
+    assert_eq!(resolution(&ingest, ids[0]), 30);
+    assert_ne!(resolution(&ingest, ids[1]), 30, "the rules of this node hold where points came");
+    assert!(ingest.kept_otherwise(&shared).is_empty(), "it is taken over once");
+    // The older policy stays known: its points are still stored.
+    assert_eq!(ingest.registry().policies(ids[0]).unwrap().len(), 2);
+
+    // Points that come while a policy is taken over are kept by the rules of this node.
+    let other = shared.map(|metric| SharedMetric { policy: Policy::default(), ..metric });
+    let otherwise = ingest.kept_otherwise(&other);
+    assert_eq!(otherwise.len(), 1);
+    send(&ingest, "theirs.read", 3.0).await;
+    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 30));
+    ingest.flush().await.unwrap();
+    assert_eq!(resolution(&ingest, ids[0]), 60);
+    ingest.close().await.unwrap();
+    drop(ingest);
+    let ingest = open(dir.path(), &driver).await;
+    assert_eq!(resolution(&ingest, ids[0]), 60);
     ingest.close().await.unwrap();
 }
 

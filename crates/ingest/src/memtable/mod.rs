@@ -295,6 +295,11 @@ impl LockedMemtable<'_> {
         self.slots.is_judged(metric)
     }
 
+    /// Whether only others have points of a metric, as far as is known.
+    pub(crate) fn is_theirs(&self, metric: MetricId) -> bool {
+        self.slots.is_theirs(metric) && !self.memtable.back_pressure.is_spilling()
+    }
+
     /// Where others write the store too: metrics that were received for the first time, to be judged by the rules.
     pub(crate) fn newcomers(&mut self) -> &mut Vec<MetricId> {
         self.slots.newcomers()

@@ -399,6 +399,12 @@ impl Slots {
         self.is_alone || slots.is_received || !slots.pending.is_empty()
     }
 
+    /// Whether others write the store too, and no point of a metric came here since the start.
+    pub(super) fn is_theirs(&self, metric: MetricId) -> bool {
+        let has_none = |slots: &MetricSlots| !slots.is_received && slots.pending.is_empty();
+        !self.is_alone && self.metrics.get(metric).is_none_or(has_none) && !self.has_job(metric)
+    }
+
     /// Whether a metric has points that no job has. After an attempt to take them: they wait for an earlier job.
     pub(super) fn is_pending(&self, metric: MetricId) -> bool {
         self.metrics.get(metric).is_some_and(|slots| !slots.pending.is_empty())

@@ -1,0 +1,79 @@
+//! Where others write the store too: metrics of which this node has no points are kept by what the shared tables say, also
+//! when that changes. As soon as points come here, the rules of this node say it (`policy_changes.rs`).
+
+use std::sync::Arc;
+
+use metric::MetricId;
+use store::{MetricRecord, PolicyChange, SharedMetric};
+
+use crate::policy_changes::PolicyChanges;
+
+impl PolicyChanges {
+    /// Those of some metrics of the shared tables that this node knows by another policy, and of which it has no points: their
+    /// records with the policy of the tables, which holds from now on. None while the clock is in doubt.
+    pub(crate) fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
+        let now = self.time.now();
+        if !now.is_certain() {
+            return Vec::new();
+        }
+        let mut others: Vec<(MetricId, &SharedMetric)> = {
+            let names = self.registry.read();
+            let known =
+                |metric: &SharedMetric| names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes());
+            let known = metrics.iter().filter_map(|metric| Some((known(metric)?, metric)));
+            known.filter(|(id, metric)| *self.registry.policy(names.policy_id(*id)) != metric.policy).collect()
+        };
+        if others.is_empty() {
+            return Vec::new();
+        }
+        {
+            let memtable = self.memtable.lock();
+            others.retain(|(id, _)| memtable.is_theirs(*id));
+        }
+        let record = |(id, metric): (MetricId, &SharedMetric)| {
+            let mut record = self.registry.records(&[id]).pop()?;
+            let since = self.registry.policies(id)?.next_change(now.low());
+            record.policies.push(PolicyChange { since, policy: metric.policy.clone() });
+            Some(record)
+        };
+        others.into_iter().filter_map(record).collect()
+    }
+
+    /// Puts the policies of [`PolicyChanges::kept_otherwise`] in force, once their records are on the disk. A metric that got points
+    /// meanwhile is left out, and judged by the rules. Returns how many there were.
+    pub(crate) async fn take_over(self: &Arc<PolicyChanges>, mut records: Vec<MetricRecord>) -> usize {
+        let without_room = self.rules.admit_policies(&mut records);
+        if 0 < without_room {
+            tracing::error!(
+                metrics = without_room,
+                policies = self.registry.policy_count(),
+                "the shared tables have metrics with too many different policies; this node reads these by the policies that they had"
+            );
+        }
+        let changes = self.clone();
+        let taken = host::spawn_blocking(move || {
+            // No point is between the journal and memory: see `judge_elsewhere`.
+            let _exclusive = changes.journal.exclusive();
+            changes.put_in_force(&records)
+        });
+        taken.await.unwrap_or_default()
+    }
+
+    fn put_in_force(&self, records: &[MetricRecord]) -> usize {
+        let mut taken = Vec::new();
+        {
+            let mut memtable = self.memtable.lock();
+            for record in records {
+                let Some(change) = record.policies.last() else { continue };
+                let Some(policy) = self.registry.try_intern(&change.policy) else { continue };
+                if memtable.is_theirs(record.id) {
+                    memtable.set_policy(record.id, policy);
+                    self.registry.set_policy(record.id, policy, change.since);
+                    taken.push(record.id);
+                }
+            }
+        }
+        self.registry.widen_seen(&taken, self.time.now().low());
+        taken.len()
+    }
+}
