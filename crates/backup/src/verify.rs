@@ -563,7 +563,12 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
         }
     }
     for number in found.emptied {
-        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, EMPTIED));
+        let path = segment(number);
+        // Its zeros are not the end of a write.
+        if let Some(file) = report.files.iter_mut().find(|file| file.path == path) {
+            file.cut_off = 0;
+        }
+        report.add(path, DamagedPart::of_file(SEGMENT, 0, EMPTIED));
     }
     for number in found.other {
         let how = "it is of another timeline of this store, as from before a restore; a start takes its points by the names that it \

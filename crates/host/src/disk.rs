@@ -83,7 +83,7 @@ pub struct SettledSyncs {
     pub is_all: bool,
     /// Those that were written again, and are on the disk.
     pub written: Vec<PathBuf>,
-    /// Those that cannot be read whole, and why. They stay as they are, and noted.
+    /// Those that cannot be read whole, or folders that cannot be listed, and why. They stay as they are, and noted.
     pub unread: Vec<(PathBuf, io::Error)>,
 }
 

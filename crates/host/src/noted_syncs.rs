@@ -225,10 +225,10 @@ impl Note {
         Ok(noted)
     }
 
-    /// The note has these paths and no other from now on. Where that fails, it has them besides others.
-    fn keep(&mut self, left: BTreeSet<PathBuf>) {
+    /// The note has these paths and no other from now on, or all files. Where that fails, it has them besides others.
+    fn keep(&mut self, left: BTreeSet<PathBuf>, is_all: bool) {
         self.noted.clear();
-        (self.bytes, self.is_all, self.is_all_written) = (0, false, false);
+        (self.bytes, self.is_all, self.is_all_written) = (0, is_all, false);
         left.into_iter().for_each(|path| self.add(path));
         self.behind.clear();
         let mut text = if self.is_all { format!("{ALL}\n") } else { lines(&self.noted) };
@@ -299,20 +299,28 @@ impl NotedFiles {
         Ok(parse(&read?, file.len()?))
     }
 
-    /// Their paths in the folder.
-    fn paths(self, disk: &dyn Disk, data: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    /// Their paths in the folder, and the folders that cannot be listed.
+    fn paths(self, disk: &dyn Disk, data: &Path) -> (BTreeSet<PathBuf>, Vec<(PathBuf, io::Error)>) {
         match self {
-            NotedFiles::Some(paths) => Ok(paths),
+            NotedFiles::Some(paths) => (paths, Vec::new()),
             NotedFiles::All => all_files(disk, data),
         }
     }
 }
 
-/// The files of a data folder that something may depend on. A lock is in use, and empty.
-fn all_files(disk: &dyn Disk, data: &Path) -> io::Result<BTreeSet<PathBuf>> {
-    let (mut files, mut folders) = (BTreeSet::new(), vec![PathBuf::new()]);
+/// The files of a data folder that something may depend on, and the folders that cannot be listed. A lock is in use, and empty.
+fn all_files(disk: &dyn Disk, data: &Path) -> (BTreeSet<PathBuf>, Vec<(PathBuf, io::Error)>) {
+    let (mut files, mut folders, mut unlisted) = (BTreeSet::new(), vec![PathBuf::new()], Vec::new());
     while let Some(folder) = folders.pop() {
-        for entry in retried(|| disk.read_dir(&data.join(&folder)))? {
+        let dir = if folder.as_os_str().is_empty() { data.to_owned() } else { data.join(&folder) };
+        let entries = match retried(|| disk.read_dir(&dir)) {
+            Ok(entries) => entries,
+            Err(error) => {
+                unlisted.push((dir, error));
+                continue;
+            }
+        };
+        for entry in entries {
             let path = folder.join(&entry.name);
             match entry.is_dir {
                 true if path == Path::new("trash") => {}
@@ -322,7 +330,7 @@ fn all_files(disk: &dyn Disk, data: &Path) -> io::Result<BTreeSet<PathBuf>> {
             }
         }
     }
-    Ok(files)
+    (files, unlisted)
 }
 
 fn line_bytes(path: &Path) -> u64 {
@@ -391,7 +399,7 @@ impl Disk for NotedSyncs {
             }
         };
         settled.is_all = noted == NotedFiles::All;
-        let paths = noted.paths(&*self.disk, data)?;
+        let (paths, unlisted) = noted.paths(&*self.disk, data);
         let mut left = BTreeSet::new();
         for relative in paths {
             let path = data.join(&relative);
@@ -408,7 +416,9 @@ impl Disk for NotedSyncs {
                 }
             }
         }
-        note.keep(left);
+        // What is in a folder that cannot be listed is not known: the next start tries all again.
+        note.keep(left, !unlisted.is_empty());
+        settled.unread.extend(unlisted);
         Ok(settled)
     }
 
@@ -574,7 +584,7 @@ impl DiskFile for NotedFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Call, Fault, FaultPlan, SeededRandom, SimulatedDisk};
+    use crate::{Call, FailingDisk, Fault, FaultPlan, SeededRandom, SimulatedDisk};
 
     fn path(name: &str) -> PathBuf {
         Path::new("/data").join(name)
@@ -774,6 +784,26 @@ mod tests {
             assert_eq!(NotedFiles::read(&machine, Path::new("/data")).unwrap(), NotedFiles::default());
             assert_eq!(start(&machine.kill()).1, Vec::<PathBuf>::new());
         }
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_listed_keeps_all_files_noted_and_the_others_are_written_again() {
+        let machine = machine();
+        disk_folders(&machine, &["/data/store/deep"]);
+        machine.open(&path(NOTE), Open::Create).unwrap().write_shared(format!("{ALL}\n").as_bytes()).unwrap();
+        for name in ["store/a", "store/deep/b"] {
+            machine.open(&path(name), Open::CreateNew).unwrap().write_shared(b"1").unwrap();
+        }
+        let broken = FailingDisk::new(Arc::new(machine.clone()), |call, path| {
+            (call == Call::ReadDir && path.ends_with("deep")).then(|| io::Error::from_raw_os_error(5))
+        });
+        let settled = NotedSyncs::new(Arc::new(broken)).settle_syncs(Path::new("/data")).unwrap();
+        assert!(settled.unread.iter().map(|(path, _)| path).eq([&path("store/deep")]), "{settled:?}");
+        assert_eq!(settled.written, [path("store/a")]);
+        let machine = machine.kill();
+        assert_eq!(NotedFiles::read(&machine, Path::new("/data")).unwrap(), NotedFiles::All);
+        assert_eq!(start(&machine).1, [path("store/a"), path("store/deep/b")]);
+        assert_eq!(NotedFiles::read(&machine, Path::new("/data")).unwrap(), NotedFiles::default());
     }
 
     #[test]

@@ -239,6 +239,12 @@ impl Ingest {
         }
     }
 
+    /// Metrics that keep another policy than the rules in force give them, until the clock is certain and the store has all
+    /// spilled points. Counted when that began.
+    pub fn policies_waiting(&self) -> u64 {
+        self.policy_changes.waiting()
+    }
+
     /// Writes out everything that was accepted before this call, at once, spilled points too. On `Ok` it is durable in
     /// the store; while the store takes nothing this waits. See [`Ingest::flush_progress`] and
     /// [`Ingest::flush_patiently`].

@@ -3,7 +3,10 @@
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    sync::{Arc, atomic::AtomicU64},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -370,6 +373,8 @@ impl Owners {
             writer: self.writer.clone(),
             time: time.clone(),
             given: AtomicU64::new(0),
+            waiting: Mutex::default(),
+            listed_newcomers: AtomicUsize::new(0),
         }
     }
 

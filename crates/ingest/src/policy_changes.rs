@@ -3,13 +3,14 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use carbon::{Decision, Rules};
 use host::JudgingTime;
-use metadata::Registry;
+use metadata::{PolicyId, Registry};
 use metric::MetricId;
+use parking_lot::Mutex;
 
 use crate::{
     active_rules::{ActiveRules, RuleSet},
@@ -36,6 +37,10 @@ pub(crate) struct PolicyChanges {
     pub(crate) time: Arc<JudgingTime>,
     /// Metrics that were given another policy since this was last logged.
     pub(crate) given: AtomicU64,
+    /// Metrics that keep another policy than these rules give them, as counted when their change began to wait.
+    pub(crate) waiting: Mutex<Option<(Arc<RuleSet>, u64)>>,
+    /// Newcomers whose rejects are set, from the first one on: other rules go through all metrics.
+    pub(crate) listed_newcomers: AtomicUsize,
 }
 
 /// A group of metrics, judged.
@@ -65,16 +70,26 @@ impl PolicyChanges {
     pub(crate) async fn apply(self: Arc<PolicyChanges>) {
         let mut are_rejects_set = false;
         loop {
+            let rules = self.rules.current();
             if !are_rejects_set && self.must_wait() {
-                self.set_rejects(self.all()).await;
+                if let Some(waiting) = self.set_rejects(&rules, self.all()).await {
+                    *self.waiting.lock() = Some((rules.clone(), waiting));
+                }
                 are_rejects_set = true;
             }
             let may_take = self.memtable.may_take().await;
-            if !self.judge(self.all(), may_take).await {
+            if !self.judge(&rules, self.all(), may_take).await {
+                self.waiting.lock().take_if(|(of, _)| Arc::ptr_eq(of, &rules));
                 return self.log_given();
             }
             tokio::time::sleep(RULES_RETRY).await;
         }
+    }
+
+    /// Metrics that keep another policy than the rules in force give them, until the clock is certain and no points spill.
+    pub(crate) fn waiting(&self) -> u64 {
+        let waiting = self.waiting.lock();
+        waiting.as_ref().filter(|(rules, _)| self.rules.is_current(rules)).map_or(0, |&(_, metrics)| metrics)
     }
 
     fn all(&self) -> impl Iterator<Item = MetricId> + use<> {
@@ -97,46 +112,56 @@ impl PolicyChanges {
     /// Where others write the store too: judges the metrics whose first points were taken out since the last call.
     pub(crate) async fn judge_newcomers(self: &Arc<PolicyChanges>, may_take: MayTake) {
         let newcomers = self.memtable.lock().newcomers().clone();
+        let rules = self.rules.current();
         if self.must_wait() {
-            return self.set_rejects(newcomers.into_iter()).await;
+            // Those that came since the last flush.
+            let listed = self.listed_newcomers.load(Relaxed);
+            self.set_rejects(&rules, newcomers.iter().copied().skip(listed)).await;
+            self.listed_newcomers.store(newcomers.len(), Relaxed);
+            return;
         }
-        if !newcomers.is_empty() && !self.judge(newcomers.iter().copied(), may_take).await {
+        if !newcomers.is_empty() && !self.judge(&rules, newcomers.iter().copied(), may_take).await {
             // Only now: the caller may be cancelled before. Others came behind them.
             self.memtable.lock().newcomers().drain(..newcomers.len());
+            self.listed_newcomers.store(0, Relaxed);
         }
     }
 
-    /// Sets which list rejects each of these metrics' points, by the rules in force. That needs neither a moment nor a
-    /// policy, so that it waits for nothing.
-    async fn set_rejects(self: &Arc<PolicyChanges>, mut metrics: impl Iterator<Item = MetricId>) {
-        let rules = self.rules.current();
+    /// Sets which list rejects each of these metrics' points, by these rules. That needs neither a moment nor a policy, so that
+    /// it waits for nothing. Returns how many have another policy by these rules; `None` where others are in force.
+    async fn set_rejects(
+        self: &Arc<PolicyChanges>,
+        rules: &Arc<RuleSet>,
+        mut metrics: impl Iterator<Item = MetricId>,
+    ) -> Option<u64> {
+        let mut waiting = 0;
         loop {
             let group: Vec<MetricId> = metrics.by_ref().take(GROUP).collect();
             if group.is_empty() {
-                return;
+                return Some(waiting);
             }
             let (changes, rules) = (self.clone(), rules.clone());
-            match ended(host::spawn_blocking(move || changes.set_rejects_of_group(&rules, &group)).await) {
-                Some(true) => tokio::task::yield_now().await,
-                // Other rules go through all metrics, or the runtime is shutting down.
-                Some(false) | None => return,
-            }
+            // Other rules go through all metrics; or the runtime is shutting down.
+            waiting += ended(host::spawn_blocking(move || changes.set_rejects_of_group(&rules, &group)).await)??;
+            tokio::task::yield_now().await;
         }
     }
 
-    /// Returns whether these rules are still in force.
-    fn set_rejects_of_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId]) -> bool {
+    /// As [`PolicyChanges::set_rejects`].
+    fn set_rejects_of_group(&self, rules: &Arc<RuleSet>, metrics: &[MetricId]) -> Option<u64> {
         let decisions = self.decide(rules, metrics);
         let mut memtable = self.memtable.lock();
         if !self.rules.is_current(rules) {
-            return false;
+            return None;
         }
+        let mut waiting = 0;
         for (&metric, decision) in metrics.iter().zip(decisions) {
-            if memtable.policy(metric).is_some() {
-                memtable.set_rejects(metric, list_reject(decision));
-            }
+            let Some(policy) = memtable.policy(metric) else { continue };
+            memtable.set_rejects(metric, list_reject(decision));
+            let given = policy_by(rules, decision).filter(|_| memtable.is_judged(metric));
+            waiting += u64::from(given.is_some_and(|given| given != policy));
         }
-        true
+        Some(waiting)
     }
 
     fn decide(&self, rules: &RuleSet, metrics: &[MetricId]) -> Vec<Decision> {
@@ -145,18 +170,22 @@ impl PolicyChanges {
     }
 
     /// Judges these metrics by the rules in force. Returns whether some must be judged again.
-    async fn judge(self: &Arc<PolicyChanges>, mut metrics: impl Iterator<Item = MetricId>, may_take: MayTake) -> bool {
+    async fn judge(
+        self: &Arc<PolicyChanges>,
+        rules: &Arc<RuleSet>,
+        mut metrics: impl Iterator<Item = MetricId>,
+        may_take: MayTake,
+    ) -> bool {
         if self.back_pressure.is_spilling() {
             return true;
         }
-        let rules = self.rules.current();
         let mut is_any_unfinished = false;
         loop {
             let group: Vec<MetricId> = metrics.by_ref().take(GROUP).collect();
             if group.is_empty() {
                 return is_any_unfinished;
             }
-            match self.judge_elsewhere(&rules, group, may_take).await {
+            match self.judge_elsewhere(rules, group, may_take).await {
                 Judged::Postponed => return true,
                 Judged::Superseded => return false,
                 Judged::Changed { jobs, is_unfinished } => {
@@ -214,9 +243,8 @@ impl PolicyChanges {
                 let Some(policy_before) = memtable.policy(metric) else { continue };
                 let is_judged = memtable.is_judged(metric);
                 memtable.set_rejects(metric, list_reject(decision));
-                let Decision::Keep(index) = decision else { continue };
-                let policy = rules.policy_id(index.get());
-                if policy_before == policy || !is_judged || !rules.rules.has_schemas() {
+                let Some(policy) = policy_by(rules, decision) else { continue };
+                if policy_before == policy || !is_judged {
                     continue;
                 }
                 jobs.extend(memtable.take(metric, may_take));
@@ -253,6 +281,14 @@ fn ended<T>(task: Result<T, tokio::task::JoinError>) -> Option<T> {
         Ok(result) => Some(result),
         Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
         Err(_) => None,
+    }
+}
+
+/// The policy that rules give a metric, where they give one.
+fn policy_by(rules: &RuleSet, decision: Decision) -> Option<PolicyId> {
+    match decision {
+        Decision::Keep(index) if rules.rules.has_schemas() => Some(rules.policy_id(index.get())),
+        _ => None,
     }
 }
 

@@ -58,6 +58,17 @@ impl Node {
         panic!("points are {}", if is_rejected { "accepted" } else { "rejected" });
     }
 
+    /// Waits until so many metrics keep a policy of before.
+    async fn until_waiting(&self, metrics: u64) {
+        for _ in 0..500 {
+            if self.ingest.policies_waiting() == metrics {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("{} metrics wait, not {metrics}", self.ingest.policies_waiting());
+    }
+
     /// The values of the finest stage between two times, absent ones left out; `None` where the store had to answer and is
     /// away.
     async fn values(&self, from: Timestamp, until: Timestamp, now: Timestamp) -> Option<Vec<f64>> {
@@ -217,6 +228,12 @@ fn existing_metrics_keep_their_policies_while_the_clock_is_in_doubt() {
         node.ingest.set_rules(rules("10s:2d")).await;
         node.ingest.flush().await.unwrap();
         assert_eq!(node.read(TODAY - 50, TODAY, 600).await, (1, 1.0));
+        node.until_waiting(1).await;
+        // Back to the retention that it has, and away from it again.
+        node.ingest.set_rules(rules(RETENTIONS)).await;
+        node.until_waiting(0).await;
+        node.ingest.set_rules(rules("10s:2d")).await;
+        node.until_waiting(1).await;
         clock.set(TODAY);
         let stage = || {
             let registry = node.ingest.registry();
@@ -227,6 +244,7 @@ fn existing_metrics_keep_their_policies_while_the_clock_is_in_doubt() {
         assert_eq!(stage(), 1);
         for _ in 0..1000 {
             if stage() == 10 {
+                node.until_waiting(0).await;
                 return node.ingest.close().await.unwrap();
             }
             tokio::time::sleep(Duration::from_millis(10)).await;

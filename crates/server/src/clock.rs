@@ -91,6 +91,12 @@ pub fn explain(doubt: &ClockDoubt) -> String {
     format!("{state}. Points of both times are accepted, and nothing expires; {next}")
 }
 
+/// What waits for the end of a doubt, behind [`explain`].
+pub fn explain_waiting(metrics: u64) -> Option<String> {
+    let text = "metrics keep the retentions from before the last change of carbon's files until then";
+    (0 < metrics).then(|| format!("; {metrics} {text}"))
+}
+
 /// The doubt in `/admin/status`; null while the clock is trusted.
 pub fn status(time: &JudgingTime) -> Value {
     let Some(doubt) = time.doubt() else { return Value::Null };
@@ -146,6 +152,8 @@ mod tests {
              accepted, and nothing expires; this ends when points agree with the clock, when the clock is set right, or with \
              POST /admin/clock?trust=clock"
         );
+        let waiting = "; 3 metrics keep the retentions from before the last change of carbon's files until then";
+        assert_eq!((explain_waiting(0), explain_waiting(3).as_deref()), (None, Some(waiting)));
         assert!(settle(&time, Some("trust=me")).is_err());
         assert_eq!(settle(&time, Some("trust=clock")).unwrap()["clock_in_doubt"], Value::Null);
     }

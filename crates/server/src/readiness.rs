@@ -124,7 +124,8 @@ impl Readiness {
         }
         // Neither is a reason to send points elsewhere: all are accepted.
         if let Some(doubt) = self.ingest.time().doubt() {
-            return Ok(format!("ready, but {}", clock::explain(&doubt)));
+            let waiting = clock::explain_waiting(self.ingest.policies_waiting()).unwrap_or_default();
+            return Ok(format!("ready, but {}{waiting}", clock::explain(&doubt)));
         }
         if let Err(error) = self.embedded.check_events() {
             return Ok(format!("ready, but no events are taken: {error}"));

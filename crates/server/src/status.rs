@@ -158,6 +158,7 @@ fn counted(ingest: &Ingest) -> Value {
             "metrics_done": flush.metrics_done,
         },
         "clock_in_doubt": clock::status(ingest.time()),
+        "policies_waiting": ingest.policies_waiting(),
     })
 }
 

@@ -101,7 +101,7 @@ impl Points {
         let mut codec = Codec::new();
         self.read(fetches, |fetch, part, answer| {
             let damage = fill(&fetches[fetch], part, answer, &mut codec, &mut cells[fetch])?;
-            self.damaged.report(&fetches[fetch], damage);
+            self.damaged.note(&fetches[fetch], (answer.metric, part), damage);
             Ok(())
         })
         .await?;

@@ -50,7 +50,8 @@ pub fn settle_syncs(disk: &dyn Disk, data: &Path) -> Result<(), StoreError> {
     if settled.is_all {
         tracing::warn!(
             files = settled.written.len(),
-            "the last syncs of more files had failed than are noted one by one; all files of the data folder were written again"
+            "the last syncs of more files had failed than are noted one by one; all files of the data folder that can be listed and \
+             read were written again"
         );
     }
     for file in settled.written.iter().filter(|_| !settled.is_all) {
@@ -58,8 +59,8 @@ pub fn settle_syncs(disk: &dyn Disk, data: &Path) -> Result<(), StoreError> {
     }
     for (file, error) in settled.unread {
         tracing::error!(%error, file = %file.display(),
-            "cannot read a file whose last sync failed, or the note of such files; it is used as it is, and a power cut may take its last \
-             records; if the disk is failing, copy the data folder to another one");
+            "cannot read a file whose last sync failed, or the note of such files, or list a folder of them; it is used as it is, and a \
+             power cut may take its last records; the next start tries again; if the disk is failing, copy the data folder to another one");
     }
     Ok(())
 }

@@ -172,9 +172,15 @@ impl Window {
         self.state.read().files.clone()
     }
 
-    /// Sets the files that were found.
-    pub(crate) fn set_files(&self, files: Vec<Arc<RowFile>>, is_incomplete: bool) {
-        self.state.write().files = Arc::new(files);
+    /// Sets the files that were found, and those that are missing, at once: between the two a reader would take the points of a file
+    /// that is back for points that never were.
+    pub(crate) fn set_files(&self, files: Vec<Arc<RowFile>>, missing: Option<Vec<ManifestFile>>, is_incomplete: bool) {
+        let mut state = self.state.write();
+        state.files = Arc::new(files);
+        if let Some(missing) = missing {
+            state.missing = in_order(missing);
+        }
+        drop(state);
         // Behind the files: a reader that sees a complete window sees all of them.
         self.is_incomplete.store(is_incomplete, Release);
     }
@@ -197,9 +203,8 @@ impl Window {
     }
 
     /// Sets the files that are missing.
-    pub(crate) fn set_missing(&self, mut missing: Vec<ManifestFile>) {
-        missing.sort_unstable_by_key(|file| file.flushes);
-        self.state.write().missing = Arc::new(missing);
+    pub(crate) fn set_missing(&self, missing: Vec<ManifestFile>) {
+        self.state.write().missing = in_order(missing);
     }
 
     /// What the missing files had is lost, also where they come back.
@@ -326,6 +331,11 @@ impl Window {
         }
         Ok(())
     }
+}
+
+fn in_order(mut missing: Vec<ManifestFile>) -> Arc<Vec<ManifestFile>> {
+    missing.sort_unstable_by_key(|file| file.flushes);
+    Arc::new(missing)
 }
 
 /// What a window has no rows of, in the order of flushes: rows of files whose first flush is later are newer.

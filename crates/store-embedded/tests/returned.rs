@@ -4,7 +4,7 @@ use std::{
     fs, io,
     path::{Path, PathBuf},
     sync::{
-        Arc,
+        Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
@@ -139,6 +139,44 @@ fn a_file_that_comes_back_while_the_store_is_open_is_used_within_a_minute() {
 }
 
 #[test]
+fn points_of_a_file_that_comes_back_are_at_no_moment_absent_without_a_word() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let aside = data.path().join("aside");
+    fs::rename(&second, &aside).unwrap();
+    // Reads while the store puts the folder of the file on the disk, which may take long.
+    let (open, during) = (Arc::new(OnceLock::<Weak<EmbeddedDriver>>::new()), Arc::new(Mutex::new(Vec::new())));
+    let (of_disk, seen, folder) = (open.clone(), during.clone(), second.parent().unwrap().to_owned());
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let driver = of_disk.get().and_then(Weak::upgrade).filter(|_| call == Call::Sync && path == folder);
+        if let Some(driver) = driver {
+            let found = std::thread::spawn(move || read(&driver, 1)).join().unwrap();
+            seen.lock().unwrap().push(found);
+        }
+        None
+    });
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { clock: clock.clone(), disk: Arc::new(disk), ..Host::system() };
+    let opened = EmbeddedOptions { host, merges: true, ..options(data.path()) };
+    let driver = Arc::new(EmbeddedDriver::open(&store, opened).unwrap());
+    open.set(Arc::downgrade(&driver)).unwrap();
+    assert!(read(&driver, 1).1);
+    fs::rename(&aside, &second).unwrap();
+    let began = Instant::now();
+    while 0 < driver.status().missing_files {
+        assert!(began.elapsed() < Duration::from_secs(30), "it was not found in time");
+        clock.advance(Duration::from_secs(61));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let during = during.lock().unwrap();
+    assert!(
+        !during.is_empty() && during.iter().all(|(values, may_be_lost)| *may_be_lost || *values == [0.5]),
+        "{during:?}"
+    );
+}
+
+#[test]
 fn a_file_that_goes_while_the_store_is_open_is_reported_as_missing_until_it_is_back() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");
@@ -225,6 +263,36 @@ fn a_file_that_is_put_back_after_a_repair_has_given_it_up_is_kept_and_reported()
     let opened = options(data.path());
     drop(EmbeddedDriver::open(&store, opened.clone()).unwrap());
     assert!(!second.exists());
+    let reports = opened.damage.examples();
+    let is_kept = |found: &store::Damage| found.how.contains("put back after the merge") && found.moved_to.is_some();
+    assert!(reports.iter().any(is_kept), "{reports:?}");
+    assert!(has(data.path().join("damaged"), second.file_name().unwrap().to_str().unwrap()));
+}
+
+/// The line that says which file is missing is lost, so that its neighbours are merged.
+#[test]
+fn a_file_that_comes_back_after_a_merge_which_did_not_know_that_it_was_missing_is_kept_and_reported() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let aside = data.path().join("aside");
+    fs::rename(&second, &aside).unwrap();
+    block_on(EmbeddedDriver::open(&store, options(data.path())).unwrap().sync()).unwrap();
+    let manifest = fs::read_to_string(store.join("manifest")).unwrap();
+    let line = manifest.lines().find(|line| line.starts_with("missing")).unwrap();
+    fs::write(store.join("manifest"), manifest.replace(line, &"#".repeat(line.len()))).unwrap();
+    for _ in 0..2 {
+        let opened = options(data.path());
+        let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+        let reports = opened.damage.examples();
+        assert!(reports.iter().any(|found| found.how.contains("missing")), "each start says so: {reports:?}");
+        driver.settle().unwrap();
+        assert_eq!(files(&driver).len(), 1);
+    }
+    fs::rename(&aside, &second).unwrap();
+    let opened = options(data.path());
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+    assert_eq!(read(&driver, 9).0, [2.0]);
     let reports = opened.damage.examples();
     let is_kept = |found: &store::Damage| found.how.contains("put back after the merge") && found.moved_to.is_some();
     assert!(reports.iter().any(is_kept), "{reports:?}");

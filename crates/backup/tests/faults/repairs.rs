@@ -128,6 +128,11 @@ fn missing_emptied_and_stale_segments_of_the_journal_are_found() {
     zeros.rot(&journal, |bytes| bytes.fill(0)).unwrap();
     for damaged in [missing, emptied, zeros] {
         assert_eq!(found(&damaged), [(shown.clone(), "journal segment", true)]);
+        assert_eq!(
+            verify(&damaged, Path::new(DATA)).unwrap().cut_off().count(),
+            0,
+            "zeros are not also the end of a write"
+        );
         let repaired = repair_on(&damaged).unwrap();
         assert!(!repaired.before.is_good() && repaired.after.unwrap().is_good());
         assert_eq!(found(&damaged), [], "a repair ends the report");

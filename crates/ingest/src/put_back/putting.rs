@@ -152,21 +152,25 @@ impl PutBackParts {
             .chunk_by(|one, next| one.metric == next.metric)
             .filter_map(|points| self.of_metric(points))
             .collect();
-        let (mut fetches, mut of) = (Vec::new(), Vec::new());
+        let (mut fetches, mut of, mut sources) = (Vec::new(), Vec::new(), Vec::new());
         {
             let names = self.registry.read();
             for (place, metric) in metrics.iter().enumerate() {
                 fetches.extend(metric.fetches(names.name(metric.metric)));
                 of.resize(fetches.len(), place);
+                sources.extend(metric.sources(names.name(metric.metric)));
             }
         }
         let older: Vec<Option<&OlderPolicies>> = of.iter().map(|&place| metrics[place].older.as_ref()).collect();
         let cells = fetch_filled(&*self.store, fetches.clone(), &older, &[&ComingRows::default()]).await;
         let cells = cells.map_err(io::Error::other)?;
-        if cells.iter().any(|cells| cells.is_unreadable) {
+        // A flush that misses some of these keeps the points in another file.
+        let under = self.store.fetch(sources).await.map_err(io::Error::other)?;
+        if under.iter().chain(&cells).any(|cells| cells.is_unreadable) {
             return Err(io::Error::other("stored rows of their metrics cannot be read now"));
         }
-        if points.iter().any(|point| point.is_again) && cells.iter().any(|cells| cells.is_away) {
+        let is_away = under.iter().chain(&cells).any(|cells| cells.is_away);
+        if is_away && points.iter().any(|point| point.is_again) {
             return Ok(Some(Put { is_away: true, ..Put::default() }));
         }
         for ((fetch, cells), &place) in fetches.iter().zip(&cells).zip(&of) {

@@ -7,7 +7,7 @@
 //! Its stage is that of the policy under which it came. Where the metric has another policy now, it goes to the stage of the
 //! same step, whatever that keeps: as a whole slot of a coarser stage, or as a finer point, it would be another point.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, ops::Range, sync::Arc};
 
 use host::Now;
 use metadata::{PolicyHistory, PolicyId, PolicySpan};
@@ -66,6 +66,8 @@ pub(super) struct OfMetric {
     /// Of those that the store has as they are, one for each slot of the next stage: a flush that failed may have left its coarser
     /// slots without them.
     pub(super) again: Vec<Wanted>,
+    /// Where points are put again: all policies that the metric had, with one method each.
+    policies: Vec<Arc<Policy>>,
 }
 
 impl PutBackParts {
@@ -104,7 +106,11 @@ impl PutBackParts {
         let mut seen = HashSet::new();
         wanted.retain(|wanted| seen.insert((wanted.stage, wanted.slot)));
         wanted.sort_by_key(|wanted| (wanted.stage, wanted.slot));
-        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new(), again: Vec::new() })
+        let policies = match points.iter().any(|point| point.is_again) {
+            true => history.iter().flat_map(|span| table.each_alone(span.policy)).cloned().collect(),
+            false => Vec::new(),
+        };
+        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new(), again: Vec::new(), policies })
     }
 }
 
@@ -212,6 +218,36 @@ impl OfMetric {
             })
         };
         self.wanted.chunk_by(together).filter_map(fetch).collect()
+    }
+
+    /// The stored slots that a flush reads to derive the coarse slots over points that are put again, by any policy of the metric.
+    pub(super) fn sources(&self, name: &str) -> Vec<Fetch> {
+        let mut fetches = Vec::new();
+        for policy in &self.policies {
+            let stages = policy.retention.stages();
+            for (place, stage) in stages.iter().enumerate() {
+                let above = stages.get(place + 1).unwrap_or(stage);
+                let around = |wanted: &Wanted| {
+                    let own = self.policy.retention.stages()[wanted.stage].resolution();
+                    let begin = above.time(above.slot(Timestamp::from(wanted.point.time))?);
+                    let last = begin + i64::from(above.resolution()) - 1;
+                    let slots = stage.slot(begin)?..stage.slot(last)?.saturating_add(1);
+                    (own <= stage.resolution()).then_some(slots)
+                };
+                let mut all: Vec<Range<Slot>> = self.wanted.iter().filter_map(around).collect();
+                all.sort_by_key(|slots| slots.start);
+                let together = |one: &Range<Slot>, next: &Range<Slot>| next.start.saturating_sub(one.end) < JOIN;
+                fetches.extend(all.chunk_by(together).map(|slots| Fetch {
+                    metric: self.metric,
+                    name: name.to_owned(),
+                    table: policy.table(place),
+                    first_slot: slots[0].start,
+                    end_slot: slots[slots.len() - 1].end,
+                    aggregation: policy.aggregation,
+                }));
+            }
+        }
+        fetches
     }
 
     /// Takes what is stored in these slots from those that are wanted.

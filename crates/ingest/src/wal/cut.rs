@@ -83,6 +83,7 @@ mod tests {
             next_id: MetricId(9),
             previous: Some(4),
             previous_bytes: 1234,
+            previous_whole: Some(1200),
             repeats,
         };
         let mut bytes = segment_start(&header);

@@ -63,23 +63,32 @@ pub(super) fn cut_ends(
         let (_, before) = headers.iter().find(|&&(number, _)| number == segment)?;
         // Another copy of the store may have gone on with the same number.
         let writer = before.identity.chain.last()?;
-        let is_of_writer = header.identity.chain.iter().any(|opening| opening.id == writer.id);
-        let there = bytes(segment).filter(|&there| is_of_writer && there < synced)?;
+        let there = bytes(segment).filter(|&there| has_opening(header, writer.id) && there < synced)?;
         Some(CutEnd { segment, there, synced, next })
     };
     headers.iter().filter_map(cut).collect()
 }
 
-/// How many bytes of segments are whole records that were on the disk, by their numbers. Only the process that wrote a segment
-/// knows it: to a later one the end of a write that a crash cut off counts as there.
+/// How many bytes of segments are whole records that were on the disk, by their numbers. The process that wrote a segment knows
+/// it, and so does a later one that has read it. Headers of earlier programs say it only of segments of the same process: a later
+/// one counted the end of a write that a crash cut off as there.
 pub(super) fn synced_bytes(headers: &[(u64, &SegmentHeader)]) -> BTreeMap<u64, u64> {
     let writer_of = |header: &SegmentHeader| header.identity.chain.last().map(|opening| opening.id);
     let synced = |&(_, header): &(u64, &SegmentHeader)| {
-        let (_, before) = headers.iter().find(|&&(number, _)| Some(number) == header.previous)?;
-        let is_same = writer_of(header).is_some() && writer_of(header) == writer_of(before);
-        is_same.then_some((header.previous?, header.previous_bytes))
+        let (segment, before) = headers.iter().find(|&&(number, _)| Some(number) == header.previous)?;
+        let writer = writer_of(before)?;
+        match header.previous_whole {
+            // Another copy of the store may have gone on with the same number.
+            Some(whole) if has_opening(header, writer) => Some((*segment, whole)),
+            None if writer_of(header) == Some(writer) => Some((*segment, header.previous_bytes)),
+            _ => None,
+        }
     };
     headers.iter().filter_map(synced).collect()
+}
+
+fn has_opening(header: &SegmentHeader, id: u64) -> bool {
+    header.identity.chain.iter().any(|opening| opening.id == id)
 }
 
 /// Whether the end of a segment that looks like a write that a crash cut off was on the disk before: then it is damage. A
@@ -100,7 +109,8 @@ pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
         let Start::Known(header) = start(&bytes) else { continue };
         let before = segments.iter().find(|before| Some(before.number) == header.previous);
         let Some(before) = before.filter(|before| before.bytes < header.previous_bytes) else { continue };
-        let noted = SegmentHeader { previous_bytes: before.bytes, ..*header };
+        let previous_whole = header.previous_whole.map(|whole| whole.min(before.bytes));
+        let noted = SegmentHeader { previous_bytes: before.bytes, previous_whole, ..*header };
         replace_file(&**disk, &segment.path, &with_header(&bytes, &noted))?;
     }
     Ok(())

@@ -22,6 +22,9 @@ pub struct SegmentHeader {
     pub previous: Option<u64>,
     /// Bytes of the previous segment that were known to be on the disk when this one was begun; 0 where that was not known.
     pub previous_bytes: u64,
+    /// Up to where the previous segment had whole records on the disk then; 0 where that was not known. Segments of earlier
+    /// programs do not say.
+    pub previous_whole: Option<u64>,
     /// Where the segment begins with records of others.
     pub repeats: Option<Repeats>,
 }
@@ -46,6 +49,7 @@ impl SegmentHeader {
             next_id: MetricId(0),
             previous: None,
             previous_bytes: 0,
+            previous_whole: None,
             repeats: None,
         }
     }
@@ -56,7 +60,7 @@ impl SegmentHeader {
     }
 
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let SegmentHeader { identity, segment, next_id, previous, previous_bytes, repeats } = self;
+        let SegmentHeader { identity, segment, next_id, previous, previous_bytes, previous_whole, repeats } = self;
         let repeats = repeats.unwrap_or(Repeats { segment: 0, offset: 0, bytes: 0 });
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&identity.store.to_le_bytes());
@@ -74,6 +78,9 @@ impl SegmentHeader {
         if let Some(previous) = previous {
             bytes.extend_from_slice(&previous.to_le_bytes());
             bytes.extend_from_slice(&previous_bytes.to_le_bytes());
+            if let Some(whole) = previous_whole {
+                bytes.extend_from_slice(&whole.to_le_bytes());
+            }
         }
     }
 
@@ -97,8 +104,17 @@ impl SegmentHeader {
         }
         let previous = take(&mut rest).map(u64::from_le_bytes);
         let previous_bytes = take(&mut rest).map_or(0, u64::from_le_bytes);
-        let identity = Identity { store, chain };
-        Some((version, SegmentHeader { identity, segment, next_id, previous, previous_bytes, repeats }))
+        let previous_whole = take(&mut rest).map(u64::from_le_bytes);
+        let header = SegmentHeader {
+            identity: Identity { store, chain },
+            segment,
+            next_id,
+            previous,
+            previous_bytes,
+            previous_whole,
+            repeats,
+        };
+        Some((version, header))
     }
 }
 

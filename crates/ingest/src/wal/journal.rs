@@ -223,7 +223,8 @@ impl Journal {
         // Those behind the last that had a record were begun, and removed without one.
         let is_ours = |newest: &Newest| identity.identity.chain.iter().any(|opening| opening.id == newest.opening);
         let number = newest.filter(is_ours).map_or(stored, |newest| newest.number.min(stored));
-        let previous = last.map_or(Before { number, bytes: 0 }, |old| Before { number: old.number, bytes: old.bytes });
+        let before = |old: &Segment| Before { number: old.number, bytes: old.bytes, whole: folder.whole_bytes(old) };
+        let previous = last.map_or(Before { number, bytes: 0, whole: 0 }, before);
         let (writer, begun) = Writer::new((folder.clone(), newest_file), identity, segment, previous);
         if begun.is_ok() {
             folder.remove_empty(&empty)?;

@@ -41,6 +41,7 @@ pub fn note_missing(
             let noted = SegmentHeader {
                 previous: Some(before.map_or(0, |before| before.number)),
                 previous_bytes: 0,
+                previous_whole: header.previous_whole.map(|_| 0),
                 ..*header
             };
             replace_file(&**disk, &segment.path, &with_header(&bytes, &noted))?;
@@ -58,6 +59,7 @@ pub fn note_missing(
         next_id: ours.first_id(),
         previous: Some(0),
         previous_bytes: 0,
+        previous_whole: Some(0),
         repeats: None,
     };
     folder.make()?;

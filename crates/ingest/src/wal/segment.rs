@@ -213,6 +213,12 @@ impl Folder {
         is_header && damage == 0
     }
 
+    /// The end of the last whole record of a segment; 0 where it cannot be read.
+    pub(super) fn whole_bytes(&self, segment: &Segment) -> u64 {
+        let read = self.read(segment);
+        read.map_or(0, |bytes| records(&bytes).last().map_or(0, |(place, _)| place.end as u64))
+    }
+
     /// Puts a segment that this process did not write on the disk. Where its fsync fails, its pages count as lost: it is
     /// written to another file that takes its place.
     pub(crate) fn sync(&self, segment: &Segment) -> io::Result<()> {

@@ -132,6 +132,7 @@ fn the_schema_page_shows_the_bytes_that_are_written() {
         next_id: MetricId(9),
         previous: Some(4),
         previous_bytes: 1234,
+        previous_whole: Some(1200),
         repeats: None,
     };
     assert_eq!(hex(&segment_start(&header)), shown(1));
@@ -346,6 +347,53 @@ fn an_end_that_was_on_the_disk_and_is_zeros_or_part_of_a_record_is_damage() {
         std::fs::write(&file, &whole[..length]).unwrap();
         assert_eq!(reported(dir.path()), [""; 0], "cut at {length}");
     }
+}
+
+#[test]
+fn an_end_that_a_later_process_read_and_is_zeros_since_is_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = open(dir.path());
+    append(&journal, 2, 5).unwrap();
+    let first = journal.current().1 as usize;
+    append(&journal, 2, 6).unwrap();
+    let whole_until = journal.current().1 as usize;
+    append(&journal, 2, 7).unwrap();
+    drop(journal);
+    // A power cut leaves a part of the last record.
+    let file = folder(dir.path()).segments().unwrap().remove(0).path;
+    let mut torn = std::fs::read(&file).unwrap();
+    torn.truncate(whole_until + HEADER + 3);
+    std::fs::write(&file, &torn).unwrap();
+    append(&open(dir.path()), 2, 8).unwrap();
+    append(&open(dir.path()), 2, 9).unwrap();
+    assert_eq!(reported(dir.path()), [""; 0]);
+    for from in [first, first + 3, first + HEADER, whole_until - 1, whole_until] {
+        let mut zeroed = torn.clone();
+        zeroed[from..].fill(0);
+        std::fs::write(&file, &zeroed).unwrap();
+        let lost = if from < whole_until { vec!["journal record"] } else { vec![] };
+        assert_eq!(reported(dir.path()), lost, "zeros from {from} on, {whole_until} bytes were whole records");
+    }
+}
+
+#[test]
+fn a_header_of_an_earlier_program_says_nothing_of_the_records_of_another_process() {
+    let dir = tempfile::tempdir().unwrap();
+    append(&open(dir.path()), 2, 5).unwrap();
+    append(&open(dir.path()), 2, 6).unwrap();
+    let header = folder(dir.path()).plan().unwrap().0.remove(1).header.unwrap();
+    let old = SegmentHeader { previous_whole: None, ..header };
+    let (file, second) = {
+        let mut segments = folder(dir.path()).segments().unwrap();
+        (segments.remove(0).path, segments.remove(0).path)
+    };
+    std::fs::write(&second, segment_start(&old)).unwrap();
+    assert_eq!(folder(dir.path()).plan().unwrap().0.remove(1).header, Some(old));
+    let mut bytes = std::fs::read(&file).unwrap();
+    let end = bytes.len();
+    bytes[end - 20..].fill(0);
+    std::fs::write(&file, &bytes[..end - 1]).unwrap();
+    assert_eq!(reported(dir.path()), [""; 0]);
 }
 
 #[test]

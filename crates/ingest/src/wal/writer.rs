@@ -77,6 +77,8 @@ pub(super) struct Before {
     pub(super) number: u64,
     /// Its length when it was closed; 0 where that is not known.
     pub(super) bytes: u64,
+    /// The end of its last whole record; 0 where that is not known.
+    pub(super) whole: u64,
 }
 
 impl Current {
@@ -92,7 +94,7 @@ impl Current {
 
     /// The last segment that has records, up to this one.
     fn last_with_records(&self) -> Before {
-        let this = Before { number: self.number, bytes: self.length };
+        let this = Before { number: self.number, bytes: self.length, whole: self.length };
         if self.start < self.length { this } else { self.previous }
     }
 }
@@ -268,12 +270,12 @@ impl Writer {
     /// With as many bytes as an fsync has covered. After a power failure a segment may have no more.
     fn known_of(&self, previous: Before) -> Before {
         let (segment, offset) = self.unsynced_from;
-        let bytes = match previous.number.cmp(&segment) {
-            Ordering::Less => previous.bytes,
-            Ordering::Equal => previous.bytes.min(offset),
+        let synced = match previous.number.cmp(&segment) {
+            Ordering::Less => u64::MAX,
+            Ordering::Equal => offset,
             Ordering::Greater => 0,
         };
-        Before { bytes, ..previous }
+        Before { bytes: previous.bytes.min(synced), whole: previous.whole.min(synced), ..previous }
     }
 
     fn go_on_in(&mut self, new: NewSegment, previous: Before) {
@@ -361,7 +363,14 @@ fn begin(
     // A start that does not know the opening would take the segment for another timeline's.
     put_opening()?;
     let (identity, next_id) = (identity.clone(), next_id());
-    let Before { number: previous, bytes: previous_bytes } = previous;
-    let previous = Some(previous);
-    folder.create(SegmentHeader { identity, segment: number, next_id, previous, previous_bytes, repeats })
+    let header = SegmentHeader {
+        identity,
+        segment: number,
+        next_id,
+        previous: Some(previous.number),
+        previous_bytes: previous.bytes,
+        previous_whole: Some(previous.whole),
+        repeats,
+    };
+    folder.create(header)
 }

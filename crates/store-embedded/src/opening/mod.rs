@@ -318,7 +318,7 @@ impl Opening<'_> {
                 missing.iter().for_each(|file| self.miss(file, &missing, commits));
                 let is_unread = |file: &&ManifestFile| !missing.contains(file) && in_use(file.flushes).is_none();
                 commits.unreadable.extend(known.iter().filter(is_unread));
-                self.add(window, used.to_vec(), true);
+                self.add(window, used.to_vec(), None, true);
                 return Ok(vec![window.dir.clone()]);
             }
         };
@@ -357,7 +357,10 @@ impl Opening<'_> {
             files.into_iter().partition(|file| !is_left(file.header().flushes))
         };
         for file in left {
-            if !window.lost().is_empty() {
+            // Files may be missing that a manifest which was made again does not have: their neighbours were merged.
+            let is_known = |known: &Vec<ManifestFile>| known.iter().any(|known| known.flushes == file.header().flushes);
+            let may_be_back = commits.remade.is_some() && known.is_some_and(|known| !is_known(known));
+            if !window.lost().is_empty() || may_be_back {
                 self.reports().put_aside_returned(&file);
                 continue;
             }
@@ -367,7 +370,7 @@ impl Opening<'_> {
             }
         }
         let Some(known) = known else {
-            self.add(window, kept, !waiting.is_empty());
+            self.add(window, kept, None, !waiting.is_empty());
             return Ok(waiting);
         };
         let missed = window.missing();
@@ -407,8 +410,7 @@ impl Opening<'_> {
         let is_covered =
             |file: &&ManifestFile| is_there(file) && kept.iter().all(|kept| kept.header().flushes != file.flushes);
         window.add_lost(&missed.iter().filter(is_covered).map(ManifestFile::lost).collect::<Vec<_>>());
-        window.set_missing(missing);
-        self.add(window, kept, !waiting.is_empty());
+        self.add(window, kept, Some(missing), !waiting.is_empty());
         Ok(waiting)
     }
 
@@ -426,11 +428,17 @@ impl Opening<'_> {
         }
     }
 
-    fn add(&self, window: &Window, mut files: Vec<Arc<RowFile>>, is_incomplete: bool) {
+    fn add(
+        &self,
+        window: &Window,
+        mut files: Vec<Arc<RowFile>>,
+        missing: Option<Vec<ManifestFile>>,
+        is_incomplete: bool,
+    ) {
         files.sort_by_key(|file| file.header().flushes);
         // Files of a process that was killed may not be in their folder for good yet.
         self.sync(&window.dir);
-        window.set_files(files, is_incomplete);
+        window.set_files(files, missing, is_incomplete);
         window.has_folder();
     }
 

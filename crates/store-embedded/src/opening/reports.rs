@@ -114,12 +114,12 @@ impl Reports<'_> {
         });
     }
 
-    /// Keeps a file whose flushes are in another one, in a window that has lost rows: it may be the one that was lost, and came back
-    /// after its neighbours were merged.
+    /// Keeps a file whose flushes are in another one, in a window that has lost rows or where it is not known which files were missing:
+    /// it may be the one that was lost, and came back after its neighbours were merged.
     pub(super) fn put_aside_returned(&self, file: &RowFile) {
-        let how = "its flushes are within those of a merged file, and this window has lost rows: it may be the file that was missing, put \
-                   back after the merge, which does not have its rows then; it is not used: restore a backup from before into another \
-                   folder if they matter";
+        let how = "its flushes are within those of a merged file, and this window has lost rows, or the manifest was made again: it may be \
+                   the file that was missing, put back after the merge, which does not have its rows then; it is not used: restore a \
+                   backup from before into another folder if they matter";
         let moved_to = self.shared.damaged_folder.move_in(file.path(), how);
         if let Err(error) = &moved_to {
             tracing::warn!(%error, file = %file.path().display(), "cannot move a file of rows to damaged; the next start tries again");
