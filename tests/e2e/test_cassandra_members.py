@@ -222,13 +222,14 @@ def test_a_changed_retention_is_followed_by_a_node_that_gets_no_points_of_the_me
     writer, reader = (over.server(schemas=schemas.format("60s:1d")) for _ in range(2))
     follow(writer, reader)
     now = aligned_now(60) - 600
-    writer.send([("changed.here", 1.0, now)])
+    writer.send([("changed.here", now, 1.0)])
     until(reader, "changed.here", True)
+    flush(writer)
 
     writer.configure("storage-schemas.conf", schemas.format("10s:1d"))
     sent = {now + 60 + 10 * i: 2.0 + i for i in range(6)}
-    wait_until(lambda: "policy" in writer.logs(), 30, "the rules were not read again")
-    writer.send([("changed.here", value, time) for time, value in sent.items()])
+    wait_until(lambda: "have another policy than before" in writer.logs(), 30, "the rules were not read again")
+    writer.send([("changed.here", time, value) for time, value in sent.items()])
     eventually(lambda: len(writer.points("changed.here", **{"from": now + 1, "until": now + 120})), 6, 20)
     flush(writer)
     # Stored by the new retention. The reader's own files still have the old one.

@@ -36,4 +36,6 @@ pub use restore::{Restored, restore};
 pub use same_names::how as how_same_names;
 pub use scrub::{FileScrub, Piece};
 pub use store_embedded::DamagedPart;
-pub use verify::{Checked, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, verify, verify_backup};
+pub use verify::{
+    Checked, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, lock_to_read, verify, verify_backup,
+};

@@ -1,9 +1,12 @@
 //! Whether a data folder may be used: not while a restore into it is incomplete, and not if a later version of the program
 //! wrote to it. Then nothing of it is changed.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io,
+    path::{Path, PathBuf},
+};
 
-use host::Disk;
+use host::{Disk, Open};
 use store_embedded::NewerFile;
 
 use crate::error::BackupError;
@@ -17,7 +20,7 @@ const OF_JOURNAL: &str = "versions 1 and 2";
 /// Whether a server may open a data folder.
 ///
 /// # Errors
-/// A restore into it was interrupted, or a later version wrote part of it.
+/// A restore into it was interrupted, a later version wrote part of it, or this user may not read a file of it.
 pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
     let restoring = data.join(RESTORING);
     if disk.exists(&restoring) {
@@ -35,7 +38,21 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
             data.display()
         )));
     }
+    refuse_forbidden(disk, data)?;
     refuse_newer(disk, data)
+}
+
+/// Refuses a data folder in which another user's process wrote last: what may not be read is not damaged.
+fn refuse_forbidden(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    for file in ["store/spec", "store/manifest", "clock", "writer"] {
+        let path = data.join(file);
+        if let Err(error) = disk.open(&path, Open::Read)
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return Err(BackupError::io("opening", &path)(error));
+        }
+    }
+    Ok(())
 }
 
 /// The folder next to a missing data folder that has the files of a restore until all are there.

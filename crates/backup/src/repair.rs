@@ -22,7 +22,7 @@ use crate::{
     manifest::{BackupFile, FILE, Manifest},
     verify::{
         EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part, lock,
-        verify,
+        lock_to_read, verify,
     },
 };
 
@@ -44,7 +44,7 @@ pub struct Repaired {
 pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, BackupError> {
     let disk = &*host.disk;
     let store = data.join("store");
-    let in_use = lock(disk, data)?;
+    let in_use = if dry_run { lock_to_read(disk, data)? } else { lock(disk, data)? };
     // A folder that is refused stays as it is: no note is made here.
     if !dry_run && disk.exists(&data.join(host::NOTE_OF_SYNCS)) {
         store_embedded::settle_syncs(disk, data).map_err(|error| BackupError::Folder(error.to_string()))?;

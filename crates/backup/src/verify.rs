@@ -10,7 +10,7 @@ use host::{Disk, NotedFiles};
 use ingest::wal::{check_chain, has_lost_synced, read_contents};
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
-use store::LAST_NUMBER;
+use store::{LAST_NUMBER, StoreError};
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
     lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, of_other_timeline, other_store,
@@ -197,6 +197,25 @@ fn kind(path: &Path) -> &'static str {
 /// # Errors
 /// Another process uses it, or there is no store.
 pub fn lock(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupError> {
+    let store = store_of_folder(disk, data)?;
+    store_embedded::lock(disk, &store).map_err(|error| BackupError::Folder(error.to_string()))
+}
+
+/// As [`lock`], for a process that changes nothing in the folder.
+///
+/// # Errors
+/// As there.
+pub fn lock_to_read(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupError> {
+    let store = store_of_folder(disk, data)?;
+    store_embedded::lock_to_read(disk, &store).map_err(|error| match error {
+        StoreError::Unavailable(held) => {
+            BackupError::Folder(format!("{held}; a running server reads its files itself: see damage in /admin/status"))
+        }
+        error => BackupError::Folder(error.to_string()),
+    })
+}
+
+fn store_of_folder(disk: &dyn Disk, data: &Path) -> Result<PathBuf, BackupError> {
     let store = data.join("store");
     // A folder without permission to read it is not a folder without a store.
     disk.read_dir(data).map_err(BackupError::io("reading", data))?;
@@ -204,7 +223,7 @@ pub fn lock(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupError> {
         let text = format!("{} is not a data folder: it has no folder store", data.display());
         return Err(BackupError::Folder(text));
     }
-    store_embedded::lock(disk, &store).map_err(|error| BackupError::Folder(error.to_string()))
+    Ok(store)
 }
 
 /// What of a file of a backup differs from `backup.json`. The bytes, where there are any, are kept by a repair.

@@ -102,7 +102,7 @@ reasons! {
     /// A point older than the longest retention.
     TooOld, "too_old", "the point is older than its metric's longest retention";
     /// A point from the future.
-    TooFarAhead, "too_far_ahead", "the point is too far in the future";
+    TooFarAhead, "too_far_ahead", "the timestamp is too far in the future; it must be in seconds";
     /// A name that `blacklist.conf` matches.
     Blacklisted, "blacklisted", "the metric name matches blacklist.conf";
     /// A name that no line of `whitelist.conf` matches.

@@ -3,6 +3,7 @@
 //! The caller of a backup proves that it may write to the folder: it made a file there, and names it.
 
 use std::{
+    io,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -107,6 +108,16 @@ impl Backups {
             let text =
                 "proof must name a file .plumbago-… that the caller made in dir; use plumbago backup on this machine";
             return Err(text.to_owned());
+        }
+        // What may not be listed seems to have every file.
+        if let Err(error) = self.node.disk.read_dir(dir)
+            && error.kind() == io::ErrorKind::PermissionDenied
+        {
+            return Err(format!(
+                "the server may not read the folder {}: the user that the server runs as must be able to read and write there; run \
+                 plumbago backup as that user, or give the folder to it",
+                dir.display()
+            ));
         }
         if !self.node.disk.exists(&dir.join(proof)) {
             return Err(format!(

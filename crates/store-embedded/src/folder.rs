@@ -13,7 +13,8 @@ pub(crate) fn io_error(what: String) -> impl FnOnce(io::Error) -> StoreError {
 /// however it dies.
 #[derive(Debug)]
 pub struct FolderLock {
-    _file: Box<dyn DiskFile>,
+    /// `None` for a reader of a folder that has no such file.
+    _file: Option<Box<dyn DiskFile>>,
     /// The folder itself: the file may be removed while the process runs. `None` where the system cannot lock folders.
     _folder: Option<Box<dyn DiskFile>>,
 }
@@ -28,6 +29,28 @@ pub fn open(disk: &dyn Disk, dir: &Path) -> Result<FolderLock, StoreError> {
     let path = dir.join("lock");
     let file = disk.open(&path, Open::ReadWrite).map_err(io_error(format!("opening {}", path.display())))?;
     let is_free = file.try_lock().map_err(io_error(format!("locking {}", path.display())))?;
+    locked(disk, dir, Some(file), is_free)
+}
+
+/// Locks a folder to read it, as [`open`] does, and changes nothing: it may be on a disk that cannot be written.
+pub fn open_to_read(disk: &dyn Disk, dir: &Path) -> Result<FolderLock, StoreError> {
+    let path = dir.join("lock");
+    let file = match disk.open(&path, Open::Read) {
+        Ok(file) => Some(file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(io_error(format!("opening {}", path.display()))(error)),
+    };
+    let is_free = file.as_ref().map_or(Ok(true), |file| file.try_lock());
+    let is_free = is_free.map_err(io_error(format!("locking {}", path.display())))?;
+    locked(disk, dir, file, is_free)
+}
+
+fn locked(
+    disk: &dyn Disk,
+    dir: &Path,
+    file: Option<Box<dyn DiskFile>>,
+    is_free: bool,
+) -> Result<FolderLock, StoreError> {
     // Earlier programs lock the file alone.
     let folder = disk.open(dir, Open::Read).and_then(|folder| Ok((folder.try_lock()?, folder)));
     match folder {

@@ -82,7 +82,7 @@ mod rehearsal;
 
 pub use driver::{EmbeddedDriver, Snapshot};
 pub use events::EventUsage;
-pub use folder::{FolderLock, open as lock, settle_syncs};
+pub use folder::{FolderLock, open as lock, open_to_read as lock_to_read, settle_syncs};
 pub use give_up::give_up_missing;
 pub use id_set::IdSet;
 pub use inspect::{

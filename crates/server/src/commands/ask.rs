@@ -81,14 +81,16 @@ pub(super) fn request(server: &Server, method: &str, path: &str, form: &str) -> 
     if status == 404 {
         bail!("{} (the server at {address}); give the address of administration with --admin", body.trim());
     }
-    let body = match (body.find(['{', '[']), body.rfind(['}', ']'])) {
-        (Some(from), Some(until)) if from < until => serde_json::from_str(&body[from..=until]).unwrap_or(Value::Null),
-        _ => Value::Null,
+    let json = match (body.find(['{', '[']), body.rfind(['}', ']'])) {
+        (Some(from), Some(until)) if from < until => serde_json::from_str(&body[from..=until]).ok(),
+        _ => None,
     };
-    Ok((status, body))
+    // A refusal, as of a token without the scope, is a text.
+    Ok((status, json.unwrap_or_else(|| Value::from(body.trim()))))
 }
 
 /// The server's reason for an error.
 pub(super) fn reason(body: &Value) -> String {
-    body.get("error").and_then(Value::as_str).map_or_else(|| body.to_string(), str::to_owned)
+    let text = body.get("error").unwrap_or(body);
+    text.as_str().map_or_else(|| text.to_string(), str::to_owned)
 }

@@ -121,8 +121,7 @@ pub fn verify(options: &VerifyOptions, host: &Host) -> anyhow::Result<ExitCode> 
     let is_data = disk.exists(&options.folder.join("store")) && !disk.exists(&options.folder.join("backup.json"));
     let data = is_data && !is_unfinished;
     let (folder, report) = if data {
-        let _lock = backup::lock(disk, &options.folder)
-            .context("a running server reads its files itself; see damage in /admin/status")?;
+        let _lock = backup::lock_to_read(disk, &options.folder)?;
         (options.folder.clone(), backup::verify(disk, &options.folder)?)
     } else {
         let folder = backup::find(disk, &options.folder)?;
