@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from plumbago import Plumbago, binary
 
-NOBODY = 65534
-AS_NOBODY = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
+OTHER_USER = 65534
+AS_OTHER_USER = ["setpriv", f"--reuid={OTHER_USER}", f"--regid={OTHER_USER}", "--clear-groups"]
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root can start a server as another user"
@@ -23,9 +23,9 @@ def server():
     """A server of a user of its own, not started."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
-    server = Plumbago(folder / "server", wrapper=AS_NOBODY)
+    server = Plumbago(folder / "server", wrapper=AS_OTHER_USER)
     for path in [folder / "server", *(folder / "server").rglob("*")]:
-        os.chown(path, NOBODY, NOBODY)
+        os.chown(path, OTHER_USER, OTHER_USER)
     yield server
     if server.process and server.process.poll() is None:
         server.stop()
@@ -49,7 +49,7 @@ def test_a_file_that_the_user_may_not_read_is_not_taken_for_damaged(server, file
     assert server.process.wait(30) != 0
     assert f"{file}: Permission denied" in server.logs() and "must be able to read and write there" in server.logs()
     assert files(server.data) == before
-    os.chown(path, NOBODY, NOBODY)
+    os.chown(path, OTHER_USER, OTHER_USER)
     server.start()
     assert server.get("/admin/status").json()["damage"]["findings"] == 0
     assert len(server.points("a.b")) == 1

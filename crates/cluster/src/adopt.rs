@@ -20,7 +20,7 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         let metrics = ingest.take_over(otherwise).await;
         tracing::info!(
             metrics,
-            "metrics of which this node has no points have another policy than before, by the tables"
+            "metrics without points on this node have another policy than before, by the tables"
         );
     }
     // A hidden metric becomes visible again under its old id.

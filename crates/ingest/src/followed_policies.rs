@@ -1,5 +1,5 @@
-//! Where others write the store too: metrics of which this node has no points are kept by what the shared tables say, also
-//! when that changes. As soon as points come here, the rules of this node say it (`policy_changes.rs`).
+//! Where others write the store too: metrics without points on this node are kept by what the shared tables say, also when
+//! that changes. As soon as points come here, the rules of this node say it (`policy_changes.rs`).
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use store::{MetricRecord, PolicyChange, SharedMetric};
 use crate::policy_changes::PolicyChanges;
 
 impl PolicyChanges {
-    /// Those of some metrics of the shared tables that this node knows by another policy, and of which it has no points: their
+    /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
     /// records with the policy of the tables, which holds from now on. None while the clock is in doubt.
     pub(crate) fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
         let now = self.time.now();

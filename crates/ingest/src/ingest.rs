@@ -170,8 +170,8 @@ impl Ingest {
         self.stats.new_metrics.adopt(records)
     }
 
-    /// Those of some metrics of the shared tables that others keep by another policy than this process knows, and of which it has no
-    /// points: their records with that policy. Once these are on the disk, [`Ingest::take_over`] puts them in force.
+    /// Those of some metrics of the shared tables that others keep by another policy than this process knows, and that it has no
+    /// points for: their records with that policy. Once these are on the disk, [`Ingest::take_over`] puts them in force.
     pub fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
         self.policy_changes.kept_otherwise(metrics)
     }

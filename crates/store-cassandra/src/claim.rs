@@ -153,7 +153,7 @@ struct Row {
     writer: u16,
     /// Where this node runs.
     location: Location,
-    /// When this process claims: milliseconds since the epoch, of which those within the second are random. No two processes
+    /// When this process claims: milliseconds since the epoch; those within the second are random. No two processes
     /// claim at the same time.
     claimed_on: i64,
 }
