@@ -18,10 +18,7 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         local.put_metrics(otherwise.clone()).await?;
         local.sync_metrics().await?;
         let metrics = ingest.take_over(otherwise).await;
-        tracing::info!(
-            metrics,
-            "metrics without points on this node have another policy than before, by the tables"
-        );
+        tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
     // A hidden metric becomes visible again under its old id.
     let reserved = ingest.registry().reserve(metrics, |metric| &metric.name);

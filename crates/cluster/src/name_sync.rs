@@ -12,7 +12,7 @@ use std::{
 };
 
 use host::Clock;
-use ingest::Ingest;
+use ingest::{Ingest, is_kept_otherwise};
 use metric::MetricId;
 use store::{NameStore, ScanProgress, SharedMetric, StoreError};
 use store_cassandra::SharedTables;
@@ -209,7 +209,7 @@ impl Scan<'_> {
                 Some(id) => {
                     self.missed.meet(id);
                     // Another node may have given it another one.
-                    if *registry.policy(names.policy_id(id)) != metric.policy {
+                    if is_kept_otherwise(&registry.policy(names.policy_id(id)), &metric.policy) {
                         self.unknown.push(metric);
                     }
                 }

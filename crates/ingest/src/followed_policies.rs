@@ -3,10 +3,26 @@
 
 use std::sync::Arc;
 
-use metric::MetricId;
+use metric::{MetricId, Policy};
 use store::{MetricRecord, PolicyChange, SharedMetric};
 
 use crate::policy_changes::PolicyChanges;
+
+/// How much an xFilesFactor may differ from itself in the tables, which have six digits.
+const ROUNDED: f64 = 1e-6;
+
+/// Whether shared tables keep a metric otherwise than a policy, as far as they tell: not the list of its methods.
+pub fn is_kept_otherwise(known: &Policy, shared: &Policy) -> bool {
+    known.retention != shared.retention
+        || known.aggregation != shared.aggregation
+        || ROUNDED <= (known.x_files_factor - shared.x_files_factor).abs()
+}
+
+/// The policy of the tables, with the list of methods that they do not tell.
+fn taken_over(known: &Policy, shared: &Policy) -> Policy {
+    let rollups = if known.aggregation == shared.aggregation { known.rollups } else { shared.rollups };
+    Policy { rollups, ..shared.clone() }
+}
 
 impl PolicyChanges {
     /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
@@ -21,7 +37,9 @@ impl PolicyChanges {
             let known =
                 |metric: &SharedMetric| names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes());
             let known = metrics.iter().filter_map(|metric| Some((known(metric)?, metric)));
-            known.filter(|(id, metric)| *self.registry.policy(names.policy_id(*id)) != metric.policy).collect()
+            known
+                .filter(|(id, metric)| is_kept_otherwise(&self.registry.policy(names.policy_id(*id)), &metric.policy))
+                .collect()
         };
         if others.is_empty() {
             return Vec::new();
@@ -33,7 +51,8 @@ impl PolicyChanges {
         let record = |(id, metric): (MetricId, &SharedMetric)| {
             let mut record = self.registry.records(&[id]).pop()?;
             let since = self.registry.policies(id)?.next_change(now.low());
-            record.policies.push(PolicyChange { since, policy: metric.policy.clone() });
+            let policy = taken_over(&record.policies.last()?.policy, &metric.policy);
+            record.policies.push(PolicyChange { since, policy });
             Some(record)
         };
         others.into_iter().filter_map(record).collect()
@@ -75,5 +94,32 @@ impl PolicyChanges {
         }
         self.registry.widen_seen(&taken, self.time.now().low());
         taken.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use metric::{Aggregation, Methods};
+
+    use super::*;
+
+    #[test]
+    fn what_the_tables_do_not_tell_is_no_other_policy() {
+        let known = Policy {
+            rollups: [Aggregation::Average, Aggregation::Sum].into_iter().fold(Methods::NONE, |mut methods, method| {
+                methods.add(method);
+                methods
+            }),
+            x_files_factor: 1.0 / 3.0,
+            ..Policy::default()
+        };
+        let shared = Policy { x_files_factor: 0.333333, ..Policy::default() };
+        assert!(!is_kept_otherwise(&known, &shared));
+        let longer = Policy { retention: "20160*60s".parse().unwrap(), ..shared.clone() };
+        assert!(is_kept_otherwise(&known, &longer));
+        assert_eq!(taken_over(&known, &longer), Policy { rollups: known.rollups, ..longer });
+        let sum = Policy { aggregation: Aggregation::Sum, ..shared };
+        assert!(is_kept_otherwise(&known, &sum));
+        assert_eq!(taken_over(&known, &sum), sum);
     }
 }

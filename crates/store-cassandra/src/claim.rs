@@ -153,8 +153,8 @@ struct Row {
     writer: u16,
     /// Where this node runs.
     location: Location,
-    /// When this process claims: milliseconds since the epoch; those within the second are random. No two processes
-    /// claim at the same time.
+    /// When this process claims: milliseconds since the epoch; those within the second are random: two
+    /// processes that claim in the same second have the same time once in a thousand.
     claimed_on: i64,
 }
 
@@ -310,7 +310,7 @@ impl Row {
                         tracing::debug!(%error, writer = identity.writer, "cannot report that this writer is alive");
                     }
                     Err(error) => {
-                        tracing::warn!(%error, writer = identity.writer, "cannot report that this writer is alive; another node can take its id in two minutes")
+                        tracing::error!(%error, writer = identity.writer, "this node writes no more; stop one of the two nodes, and give it an empty data folder")
                     }
                 }
             }
