@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_tables_do_not_tell_is_no_other_policy() {
+    fn what_the_tables_do_not_tell_is_not_another_policy() {
         let known = Policy {
             rollups: [Aggregation::Average, Aggregation::Sum].into_iter().fold(Methods::NONE, |mut methods, method| {
                 methods.add(method);

@@ -75,7 +75,7 @@ fn calls_that_fail_at_a_start_lose_no_point_and_give_none_back_its_older_value()
 
 /// A folder with a segment of several pages, and the names and values of its points.
 fn many_points() -> (DataFolder, Vec<String>, Vec<Option<f64>>) {
-    let (folder, names) = (DataFolder::new(), (0..300).map(|i| format!("some.metric.{i}")).collect::<Vec<_>>());
+    let (folder, names) = (DataFolder::new(), (0..700).map(|i| format!("some.metric.{i}")).collect::<Vec<_>>());
     let points: Vec<(&str, f64)> = (1..).zip(&names).map(|(i, name)| (&**name, f64::from(i))).collect();
     folder.live(&points, false);
     let values = points.iter().map(|&(_, value)| Some(value)).collect();
@@ -113,7 +113,8 @@ fn a_segment_with_a_page_that_cannot_be_read_is_kept_whole() {
             place.start < 4096 * (page + 1) && matches!(record, ingest::wal::Record::Points { .. })
         })
     };
-    let page = 4096 * (1..).find(ends_in_points).unwrap() as u64;
+    let page = (1..whole.len() / 4096).find(ends_in_points).expect("there are points at the end of a page");
+    let page = 4096 * page as u64;
     let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("00000001.journal", page..page + 1);
     let host = Host { disk: Arc::new(disk), ..Host::system() };
     for _ in 0..2 {
@@ -159,7 +160,7 @@ fn records_that_are_repeated_and_cannot_be_read_for_a_while_are_not_left_out_sil
         let is_segment = path.extension().is_some_and(|end| end == "journal");
         (call == Call::Sync && is_segment && is_failing.swap(false, Relaxed)).then(|| io::Error::from_raw_os_error(EIO))
     });
-    let names: Vec<String> = (0..300).map(|i| format!("some.metric.{i}")).collect();
+    let names: Vec<String> = (0..700).map(|i| format!("some.metric.{i}")).collect();
     let life = runtime(2);
     life.block_on(async {
         let ingest = folder.open_on(Host { disk: Arc::new(disk), ..Host::system() }).await.unwrap();
@@ -301,7 +302,7 @@ fn ids_of_pages_that_cannot_be_read_are_not_given_again() {
     folder.live(&[("a", 1.0)], true);
     let other = DataFolder::of(&folder, &folder);
     other.live(&[("c", 1.0)], true);
-    let names: Vec<String> = (0..300).map(|i| format!("some.metric.{i}")).collect();
+    let names: Vec<String> = (0..700).map(|i| format!("some.metric.{i}")).collect();
     let points: Vec<(&str, f64)> = names.iter().map(|name| (&**name, 1.0)).collect();
     folder.live(&points, false);
     let both = DataFolder::of(&other, &folder);

@@ -156,8 +156,6 @@ struct Nodes {
     is_new: Vec<bool>,
     /// Of each node, others that may not have met it, and until when.
     unmet_until: Vec<Vec<Duration>>,
-    /// Nodes that have not reached the tables since their start: they know no other.
-    has_met_none: Vec<bool>,
     /// Whether two nodes may have stored points of a metric at the same moment: coarse slots are right later.
     is_unsettled: bool,
     /// Whether a folder is gone that said which such slots were to be derived again.
@@ -188,7 +186,6 @@ impl Nodes {
             may_be_new: vec![false; count],
             is_new: vec![true; count],
             unmet_until: vec![vec![Duration::ZERO; count]; count],
-            has_met_none: vec![false; count],
             is_unsettled: false,
             has_forgotten: false,
             work: Work::default(),
@@ -261,9 +258,13 @@ impl Nodes {
         if self.network.tables_way(place) != TablesWay::UP && self.network.alive(place).is_some() {
             self.unseen_until[place] = self.now + MET;
         }
-        if self.has_met_none[place] {
-            self.unmet_until[place].iter_mut().for_each(|until| *until = (*until).max(self.now + MET));
-            self.has_met_none[place] = self.network.tables_way(place) != TablesWay::UP;
+        // While one of two that have not met is cut off from the tables, they do not meet.
+        for other in 0..self.machines.len() {
+            let is_cut_off = [place, other].iter().any(|node| self.network.tables_way(*node) != TablesWay::UP);
+            let until = &mut self.unmet_until[place][other];
+            if is_cut_off && self.now < *until {
+                *until = (*until).max(self.now + MET);
+            }
         }
         if self.network.has_row(place) {
             let of_place = self.unmet_until.iter_mut().map(|unmet| &mut unmet[place]);
@@ -403,12 +404,11 @@ impl Nodes {
             if self.network.alive(other).is_some() && !self.network.has_row(other) {
                 self.unmet_until[place][other] = Duration::MAX;
             }
-            // It reads the rows of others at its start.
-            else if self.network.tables_way(place) != TablesWay::UP {
+            // It reads the rows of others at its start, and one that is old may go.
+            else if !has_met {
                 self.unmet_until[place][other] = self.now + MET;
             }
         }
-        self.has_met_none[place] = self.network.tables_way(place) != TablesWay::UP;
         self.unseen_until[place] = self.now + MET;
         self.may_be_new[place] = self.network.tables_way(place) != TablesWay::UP;
         self.network.set_alive(place, Alive { life, heads, peers });
