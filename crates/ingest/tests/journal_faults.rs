@@ -160,7 +160,7 @@ fn records_that_are_repeated_and_cannot_be_read_for_a_while_are_not_left_out_sil
         let is_segment = path.extension().is_some_and(|end| end == "journal");
         (call == Call::Sync && is_segment && is_failing.swap(false, Relaxed)).then(|| io::Error::from_raw_os_error(EIO))
     });
-    let names: Vec<String> = (0..700).map(|i| format!("some.metric.{i}")).collect();
+    let names: Vec<String> = (0..300).map(|i| format!("some.metric.{i}")).collect();
     let life = runtime(2);
     life.block_on(async {
         let ingest = folder.open_on(Host { disk: Arc::new(disk), ..Host::system() }).await.unwrap();
@@ -302,7 +302,7 @@ fn ids_of_pages_that_cannot_be_read_are_not_given_again() {
     folder.live(&[("a", 1.0)], true);
     let other = DataFolder::of(&folder, &folder);
     other.live(&[("c", 1.0)], true);
-    let names: Vec<String> = (0..700).map(|i| format!("some.metric.{i}")).collect();
+    let names: Vec<String> = (0..300).map(|i| format!("some.metric.{i}")).collect();
     let points: Vec<(&str, f64)> = names.iter().map(|name| (&**name, 1.0)).collect();
     folder.live(&points, false);
     let both = DataFolder::of(&other, &folder);
