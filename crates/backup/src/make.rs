@@ -207,7 +207,13 @@ impl Making<'_> {
             sync_folders(disk, draft)?;
             replace_file(disk, &draft.join(manifest::FILE), made.manifest.clone().text().as_bytes())?;
             disk.rename(draft, &made.path)?;
-            disk.sync_dir(made.path.parent().unwrap_or(Path::new(".")))
+            let folder = made.path.parent().unwrap_or(Path::new("."));
+            disk.sync_dir(folder)?;
+            // Who made the folder for the backups may not have synced that; it need not be one that this process may read.
+            match folder.parent().map_or(Ok(()), |above| disk.sync_dir(above)) {
+                Err(error) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+                _ => Ok(()),
+            }
         };
         seal().map_err(BackupError::io("writing", &made.path))?;
         Ok(made)

@@ -139,8 +139,8 @@ impl ReadPlan<'_> {
             });
             let children = &children[..children.len().min(stage.children as usize)];
             // A finer slot that has expired may have had its point, which a journal brings once more.
-            let changes = changes_of(&stage, slot, &below.changes, &mut at_change);
-            let changes = &changes[changes.partition_point(|change| change.slot < kept_from)..];
+            let all_changes = changes_of(&stage, slot, &below.changes, &mut at_change);
+            let changes = &all_changes[all_changes.partition_point(|change| change.slot < kept_from)..];
             let is_damaged = |damaged: &[Need]| {
                 known.count == 0 && damaged.iter().any(|need| need.stage == index && need.slots.contains(&slot))
             };
@@ -184,7 +184,11 @@ impl ReadPlan<'_> {
                             None => continue,
                         }
                     }
-                    _ => rollup(&stage, children.iter().copied(), pending, coverage),
+                    _ => {
+                        let row = rollup(&stage, children.iter().copied(), pending, coverage);
+                        let is_kept = row.is_none() && unwritten.is_none() && self.coverage.is_alone;
+                        if is_kept { all_of_finer(&stage, *known, children, all_changes) } else { row }
+                    }
                 }
             };
             match row {
@@ -259,6 +263,13 @@ impl ReadPlan<'_> {
         }
         stretches
     }
+}
+
+/// What finer slots make, where a stored row counted no more than they did before they changed. A point for the whole of a finer
+/// slot counts fewer than what it replaces, where points of a later policy were added to that.
+fn all_of_finer(stage: &CoarseStage, row: Partial, children: &[Partial], changes: &[Change]) -> Option<Partial> {
+    let (all, _) = fold_full(stage, children.iter().copied());
+    (!changes.is_empty() && row.count <= counted_before(all, changes)).then_some(all)
 }
 
 /// The value of the next point, if it is of this slot.
@@ -382,6 +393,35 @@ mod tests {
         let plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 1);
         let rows = plan.derive(&[(&[], &[]), (&[100.0], &[60])]).rows;
         assert_eq!(stage(&rows, 1), []);
+    }
+
+    #[test]
+    fn a_point_for_a_whole_slot_that_counts_fewer_than_what_it_replaces_is_in_the_rows_above() {
+        let policy = policy("60*1s:60*10s:60*60s", Aggregation::Max);
+        let mut points = PendingPoints::default();
+        points.push_coarse(1, 6, -64.0);
+        let points = SortedPoints::of(&[&points]);
+        let coverage = Coverage { is_alone: true, ..coverage(Stored::Unknown, EXPIRED) };
+        let plan = ReadPlan::new(&policy, &points, coverage, 2);
+        let ten = [(6, 84.0, 11), (7, 67.0, 10)];
+        let rows = |minute: u32| {
+            let stored: Vec<(Vec<f64>, Vec<u32>)> = plan
+                .needs()
+                .iter()
+                .map(|need| match need.stage {
+                    2 => (vec![84.0], vec![minute]),
+                    _ => {
+                        let cell =
+                            |slot: Slot| ten.iter().find(|cell| cell.0 == slot).copied().unwrap_or((0, f64::NAN, 0));
+                        need.slots.clone().map(|slot| (cell(slot).1, cell(slot).2)).unzip()
+                    }
+                })
+                .collect();
+            let stored: Vec<_> = stored.iter().map(|(values, counts)| (&values[..], &counts[..])).collect();
+            stage(&plan.derive(&stored).rows, 2)
+        };
+        assert_eq!(rows(21), [(1, 67.0, 20)]);
+        assert_eq!(rows(22), [], "it counts a point that has expired");
     }
 
     #[test]

@@ -92,6 +92,16 @@ impl ActiveRules {
         before - records.len()
     }
 
+    /// Makes policies known under which points came that are read again, as far as there is room.
+    pub(crate) fn admit_earlier<'a>(&self, policies: impl Iterator<Item = &'a Policy>) {
+        let _policies_change = self.current.write();
+        let known = self.registry.policy_count();
+        policies.for_each(|policy| _ = self.registry.try_intern(policy));
+        if known < self.registry.policy_count() {
+            self.announce_policies(known);
+        }
+    }
+
     /// Gives the journal and the table the policies from the id `known` on.
     fn announce_policies(&self, known: usize) {
         for id in known..self.registry.policy_count() {

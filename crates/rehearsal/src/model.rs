@@ -47,6 +47,8 @@ pub struct Metric {
     /// Whether it was kept by another policy before. Values of the older policy's coarse stages then fill empty slots, at
     /// their own time.
     pub(crate) has_changed: bool,
+    /// The policies before, as far as a change may not be on the disk: a power cut may bring one back.
+    earlier: Vec<Policy>,
     /// Whether the calendar was set back or forward since there are points of it, and a time may come twice.
     pub(crate) has_jumped: bool,
     /// Slots with a point that was perhaps in pages of the journal that could not be read: by stage and slot, the last rank
@@ -84,7 +86,7 @@ pub struct Model {
     /// Whether it is of a backup that lacks parts of files: coarse slots may lack points, or have those that finer slots lack.
     pub(crate) has_losses: bool,
     /// Whether policies may have several first steps.
-    pub(crate) has_first_steps: bool,
+    pub has_first_steps: bool,
     rank: u64,
     /// Points up to this rank are stored: no journal has them.
     stored: u64,
@@ -119,6 +121,7 @@ impl Model {
             policy: policy.clone(),
             written: vec![Slots::new(); stages],
             has_changed: false,
+            earlier: Vec::new(),
             has_jumped: false,
             missed: BTreeMap::new(),
             left_out: BTreeSet::new(),
@@ -163,6 +166,7 @@ impl Model {
 
     /// Everything that is acknowledged is durable.
     pub(crate) fn sync(&mut self) {
+        self.metrics.values_mut().for_each(|metric| metric.earlier.clear());
         for entry in self.entries() {
             if entry.floor == Floor::Acknowledged {
                 entry.floor = Floor::Durable;
@@ -251,6 +255,9 @@ impl Model {
             if let Some(steps) = &mut metric.first_steps {
                 steps.set_policy(&policy);
             }
+            if !metric.policy.is_same(&policy) {
+                metric.earlier.push(metric.policy.clone());
+            }
             metric.policy = policy;
         }
     }
@@ -264,6 +271,15 @@ impl Model {
 pub(crate) type Possible = Vec<Option<Partial>>;
 
 impl Metric {
+    /// A power cut may have taken a change of the policy with it. Returns whether this is one of those before.
+    pub(crate) fn take_earlier(&mut self, found: &Policy) -> bool {
+        let Some(place) = self.earlier.iter().position(|policy| policy.is_same(found)) else { return false };
+        self.policy = self.earlier[place].clone();
+        self.earlier.truncate(place);
+        self.written.resize(self.policy.retention.stages().len(), Slots::new());
+        true
+    }
+
     pub(crate) fn method(&self) -> Aggregation {
         self.policy.aggregation
     }

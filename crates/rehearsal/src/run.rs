@@ -52,6 +52,8 @@ pub struct Run {
     is_bad: bool,
     /// Files of rows that went from their places: these, and where they are.
     away: Vec<(PathBuf, PathBuf)>,
+    /// The process died while an operator said that the calendar is right, which was so many seconds ahead until then.
+    unsaved_trust: Option<i64>,
     /// Files of the journal that starts went on without.
     missed: BTreeSet<String>,
     /// Calls of the disks before this one.
@@ -72,6 +74,7 @@ impl Run {
             backups: Backups::default(),
             is_bad: false,
             away: Vec::new(),
+            unsaved_trust: None,
             missed: BTreeSet::new(),
             calls: 0,
         }
@@ -134,6 +137,11 @@ impl Run {
             let faults = self.machine.disk.faults();
             match self.machine.start() {
                 Ok(life) => {
+                    if let Some(ahead) = self.unsaved_trust.take()
+                        && !life.judged().is_certain()
+                    {
+                        self.machine.ahead = ahead;
+                    }
                     if bad_pages::has_missed(&life, &mut self.missed) {
                         self.model.miss();
                     }
@@ -278,6 +286,10 @@ impl Run {
             Step::Trust => {
                 life.within(|node| node.ingest.time().trust(Candidate::Clock));
                 _ = life.run("the mark of the time", node.save_mark());
+                if self.machine.disk.is_dead() {
+                    // What the operator said may be lost.
+                    self.unsaved_trust = Some(self.machine.ahead);
+                }
                 self.machine.ahead = 0;
             }
             Step::BadPages(parts) => {

@@ -1,11 +1,27 @@
-//! Deleting the points of metrics: their partitions in every table of their policies. An id is made of the name, so that points
-//! left there would come back with the name.
+//! Deleting the points of metrics: their partitions in every table of their policies, and those that other tables have. An id is
+//! made of the name, so that points left there would come back with the name.
+//!
+//! A node knows the policies that its rules or the tables of names told it. Under another one, which was over before this node
+//! knew the metric, other nodes may have stored points: the tables of the keyspace that are of no policy are searched for them.
+
+use std::collections::HashSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Stage, Table, Timestamp};
+use scylla::statement::{Consistency, prepared::PreparedStatement};
 use store::{MetricRecord, StoreError};
+use uuid::Uuid;
 
-use crate::{failure::unavailable, points::Points, rows, schema::quoted};
+use crate::{
+    ask::{self, Asker},
+    failure::unavailable,
+    points::Points,
+    rows, schema,
+    schema::quoted,
+};
+
+/// Partitions that one statement asks for.
+const ASKED_AT_ONCE: usize = 100;
 
 impl Points {
     /// Deletes the points that were written before `timestamp`, microseconds. Those that expired are left to expire.
@@ -29,7 +45,65 @@ impl Points {
                 self.delete_partitions(&packed.name, table.stage, longest, ids(), timestamp).await?;
             }
         }
+        self.delete_in_other_tables(records, timestamp).await
+    }
+
+    /// Deletes what tables have that are of no policy of a metric.
+    async fn delete_in_other_tables(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
+        let ids: Vec<Uuid> = records.iter().map(|record| rows::metric_id(&record.name)).collect();
+        let of_policies: Vec<HashSet<String>> = records
+            .iter()
+            .map(|record| {
+                tables_of(record).flat_map(|(table, _)| [table.to_string(), schema::packed_name(table.stage)]).collect()
+            })
+            .collect();
+        let longest = records.iter().flat_map(tables_of).map(|(_, longest)| longest).max().unwrap_or(0);
+        for (table, stage) in self.tables_of_points().await? {
+            let others = ids.iter().zip(&of_policies).filter(|(_, known)| !known.contains(&table));
+            let others: Vec<Uuid> = others.map(|(id, _)| *id).collect();
+            if others.is_empty() {
+                continue;
+            }
+            let partitions = partitions(stage, self.clock.now(), longest.max(stage.duration()));
+            let found = self.found_partitions(&table, &others, &partitions).await?;
+            self.delete_each(&table, &found, timestamp).await?;
+        }
         Ok(())
+    }
+
+    /// Name and stage of each table of points that the keyspace has, of rows and packed ones.
+    async fn tables_of_points(&self) -> Result<Vec<(String, Stage)>, StoreError> {
+        let (session, keyspace, retry) = (&*self.session, self.keyspace.as_str(), self.retry.clone());
+        // The schema is local to the node that answers.
+        let asker = Asker { session, keyspace, consistency: Consistency::LocalOne, retry };
+        let cql = "SELECT table_name FROM system_schema.tables WHERE keyspace_name = ?";
+        let found: Vec<(String,)> = asker.rows("reading the names of tables", cql, (keyspace,)).await?;
+        let stages = found.into_iter().map(|(name,)| (schema::stage_of(&name), name));
+        Ok(stages.filter_map(|(stage, name)| Some((name, stage?))).collect())
+    }
+
+    /// The partitions of these metrics that a table has.
+    async fn found_partitions(
+        &self,
+        table: &str,
+        ids: &[Uuid],
+        partitions: &[i64],
+    ) -> Result<Vec<(Uuid, i64)>, StoreError> {
+        let cql = format!(
+            "SELECT DISTINCT metric, time_start_ms FROM {}.{table} WHERE metric = ? AND time_start_ms IN ?",
+            quoted(&self.keyspace)
+        );
+        let statement = self.prepared(table, &cql, self.tables.read_consistency()).await?;
+        let what = format!("looking for points of {table}");
+        let chunks: Vec<&[i64]> = partitions.chunks(ASKED_AT_ONCE).collect();
+        let (statement, what, chunks) = (&statement, &what, &chunks);
+        let asked = (0..ids.len() * chunks.len()).map(|at| async move {
+            let values = (ids[at / chunks.len()], chunks[at % chunks.len()]);
+            let _permit = self.reads.acquire().await.expect("it is never closed");
+            let answer = self.retry.run(|| self.session.execute_unpaged(statement, &values)).await;
+            ask::read(what, answer.map_err(|error| unavailable(what, &self.keyspace, &error))?)
+        });
+        stream::iter(asked).buffer_unordered(self.in_flight).try_concat().await
     }
 
     async fn delete_partitions(
@@ -37,28 +111,47 @@ impl Points {
         table: &str,
         stage: Stage,
         longest: Timestamp,
-        ids: Vec<uuid::Uuid>,
+        ids: Vec<Uuid>,
         timestamp: i64,
     ) -> Result<(), StoreError> {
+        let partitions = partitions(stage, self.clock.now(), longest);
+        let each = ids.iter().flat_map(|id| partitions.iter().map(move |partition| (*id, *partition)));
+        self.delete_each(table, &each.collect::<Vec<_>>(), timestamp).await
+    }
+
+    async fn delete_each(&self, table: &str, partitions: &[(Uuid, i64)], timestamp: i64) -> Result<(), StoreError> {
+        if partitions.is_empty() {
+            return Ok(());
+        }
         let cql = format!(
             "DELETE FROM {}.{table} USING TIMESTAMP ? WHERE metric = ? AND time_start_ms = ?",
             quoted(&self.keyspace)
         );
+        let statement = self.prepared(table, &cql, self.tables.write_consistency()).await?;
         let failed = |error: &_| unavailable(&format!("deleting points of {table}"), &self.keyspace, error);
-        let prepared = self.retry.run(|| self.session.prepare(cql.as_str())).await;
-        let mut statement = prepared
-            .map_err(|error| unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error))?;
-        statement.set_is_idempotent(true);
-        statement.set_consistency(self.tables.write_consistency());
-        let partitions = partitions(stage, self.clock.now(), longest);
-        let (statement, partitions, ids, failed) = (&statement, &partitions, &ids, &failed);
-        let deletes = (0..ids.len() * partitions.len()).map(|at| async move {
-            let values = (timestamp, ids[at / partitions.len()], partitions[at % partitions.len()]);
+        let (statement, failed) = (&statement, &failed);
+        let deletes = (0..partitions.len()).map(|at| async move {
+            let (id, start) = partitions[at];
+            let values = (timestamp, id, start);
             let _permit = self.writes.acquire().await.expect("it is never closed");
             let deleted = self.retry.run(|| self.session.execute_unpaged(statement, &values)).await;
             deleted.map(drop).map_err(|error| failed(&error))
         });
         stream::iter(deletes).buffer_unordered(self.in_flight).try_collect::<()>().await
+    }
+
+    async fn prepared(
+        &self,
+        table: &str,
+        cql: &str,
+        consistency: Consistency,
+    ) -> Result<PreparedStatement, StoreError> {
+        let prepared = self.retry.run(|| self.session.prepare(cql)).await;
+        let mut statement = prepared
+            .map_err(|error| unavailable(&format!("preparing statements of {table}"), &self.keyspace, &error))?;
+        statement.set_is_idempotent(true);
+        statement.set_consistency(consistency);
+        Ok(statement)
     }
 }
 

@@ -1,7 +1,10 @@
 //! A driver of tables in memory, for rehearsals of several nodes: rows and runs are cut, read and merged by the code that writes
 //! and reads Cassandra. A link decides what becomes of each statement.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use codec::Codec;
 use futures::future::{BoxFuture, try_join};
@@ -112,6 +115,11 @@ impl InMemoryWriter {
     /// Whether a partition of a table, or of its packed one, has anything.
     pub(crate) fn has_partition(&self, metric: Uuid, table: Table, time_start_ms: i64) -> bool {
         self.tables.lock().has_partition(metric, table, time_start_ms)
+    }
+
+    /// The partitions that a metric has, of rows and packed ones.
+    pub(crate) fn partitions_of(&self, metric: Uuid) -> BTreeSet<(Table, i64)> {
+        self.tables.lock().partitions_of(metric)
     }
 
     /// A statement that changes the tables.

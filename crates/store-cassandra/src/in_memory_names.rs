@@ -45,7 +45,8 @@ impl InMemoryWriter {
         self.repeat(|| self.select(move |tables| select(&tables.names))).await
     }
 
-    /// Deletes the points of a metric: each partition that is there is a statement, and so are all that are not.
+    /// Deletes the points of a metric: each partition that is there is a statement, and so are all that are not. Then what is
+    /// there of tables of no policy of it.
     async fn delete_points(&self, record: &MetricRecord, timestamp: i64) -> Result<(), StoreError> {
         let metric = rows::metric_id(&record.name);
         for (table, longest) in tables_of(record) {
@@ -57,6 +58,11 @@ impl InMemoryWriter {
                     starts.iter().for_each(|start| tables.delete_partition(metric, table, *start, timestamp));
                 })
                 .await?;
+            }
+        }
+        for (table, start) in self.partitions_of(metric) {
+            if !tables_of(record).any(|(known, _)| known == table) {
+                self.change_names(|tables| tables.delete_partition(metric, table, start, timestamp)).await?;
             }
         }
         Ok(())

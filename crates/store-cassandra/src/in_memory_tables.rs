@@ -130,6 +130,22 @@ impl MemoryTables {
         self.points.contains_key(&place) || self.partials.contains_key(&place) || packed.is_some()
     }
 
+    /// The partitions that a metric has, whatever its policies were. That of a packed table counts as one of its stage.
+    pub(crate) fn partitions_of(&self, metric: Uuid) -> BTreeSet<(Table, i64)> {
+        fn of<T>(all: &BTreeMap<(Uuid, Table, i64), T>, metric: Uuid) -> impl Iterator<Item = (Table, i64)> {
+            let stage = Stage::new(1, 1).expect("the least stage");
+            let first = (metric, Table { stage, aggregated: false, rollup: None }, i64::MIN);
+            all.range(first..)
+                .take_while(move |((id, ..), _)| *id == metric)
+                .map(|(&(_, table, start), _)| (table, start))
+        }
+        let packed = self.packed.iter().flat_map(|(&stage, runs)| {
+            let table = Table { stage, aggregated: true, rollup: None };
+            runs.range((metric, i64::MIN)..=(metric, i64::MAX)).map(move |(&(_, start), _)| (table, start))
+        });
+        of(&self.points, metric).chain(of(&self.partials, metric)).chain(packed).collect()
+    }
+
     /// How many tables there are.
     pub(crate) fn len(&self) -> u64 {
         let rows: BTreeSet<Table> =

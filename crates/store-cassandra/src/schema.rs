@@ -24,7 +24,7 @@ pub(crate) use cql::{
 };
 pub use cql::{datapoints_table, packed_table};
 pub use definition::Schema;
-pub(crate) use found::FoundIndexes;
+pub(crate) use found::{FoundIndexes, stage_of};
 pub(crate) use open::{Opened, open};
 
 /// For creation by hand, or by a role with more rights: the statements of [`Schema::show`].

@@ -105,6 +105,11 @@ impl Tables {
         Tables { session, keyspace, consistencies, retry, known, making }
     }
 
+    /// How many replicas must answer a read.
+    pub(crate) fn read_consistency(&self) -> Consistency {
+        self.consistencies.data_read
+    }
+
     /// How many replicas must take what is written.
     pub(crate) fn write_consistency(&self) -> Consistency {
         self.consistencies.data_write

@@ -5,9 +5,36 @@ mod node;
 use metric::{Aggregation, MetricId, Policy};
 use store::{Fetch, MetricRecord, PointStore, PolicyChange, Run, SharedNames, SharedPoints};
 use store_cassandra::{
-    CassandraDriver,
+    CassandraDriver, Layout,
     schema::{self, Schema},
 };
+
+fn record(name: &str, policy: &Policy) -> MetricRecord {
+    let policies = vec![PolicyChange { since: 0, policy: policy.clone() }];
+    MetricRecord { id: MetricId(0), name: name.to_owned(), created_on: 1, policies }
+}
+
+/// A run of one value in each stage of a policy, at each of these times: seconds before now.
+fn runs(name: &str, policy: &Policy, ago: &[i64]) -> Vec<Run> {
+    let run = |(stage, &ago): (usize, &i64)| {
+        let table = policy.table(stage);
+        let first_slot = table.stage.slot(node::now() - ago).unwrap();
+        let counts = if table.aggregated { vec![2] } else { vec![] };
+        let (metric, name, aggregation) = (MetricId(0), name.to_owned(), Aggregation::Average);
+        Run { metric, name, table, first_slot, values: vec![2.0], counts, aggregation }
+    };
+    (0..policy.retention.stages().len()).flat_map(|stage| ago.iter().map(move |ago| (stage, ago))).map(run).collect()
+}
+
+/// How many values are stored of these.
+async fn stored(driver: &CassandraDriver, runs: Vec<Run>) -> usize {
+    let fetch = |run: Run| {
+        let Run { metric, name, table, first_slot, aggregation, .. } = run;
+        Fetch { metric, name, table, first_slot, end_slot: first_slot + 1, aggregation }
+    };
+    let cells = driver.fetch(runs.into_iter().map(fetch).collect()).await.unwrap();
+    cells.iter().flat_map(|cells| &cells.values).filter(|value| !value.is_nan()).count()
+}
 
 #[tokio::test]
 async fn a_name_counts_as_deleted_only_if_the_tables_can_hold_it() {
@@ -19,13 +46,7 @@ async fn a_name_counts_as_deleted_only_if_the_tables_can_hold_it() {
     let driver = CassandraDriver::connect(options).await.unwrap();
 
     let names = ["a.b", "a.c", "a.d", "x;t=v;u=w.w.w.w.w", "a.b.c.too.deep"];
-    let record = |name: &str| MetricRecord {
-        id: MetricId(0),
-        name: name.to_owned(),
-        created_on: 1,
-        policies: vec![PolicyChange { since: 0, policy: Policy::default() }],
-    };
-    driver.put_names(&names.map(record)).await.unwrap();
+    driver.put_names(&names.map(|name| record(name, &Policy::default()))).await.unwrap();
     assert_eq!((driver.rejected_names().metrics, driver.rejected_names().example.as_deref()), (1, Some(names[4])));
     let mut scanned = Vec::new();
     driver.scan(&mut |batch, _| scanned.extend(batch.into_iter().map(|metric| metric.name))).await.unwrap();
@@ -49,34 +70,13 @@ async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
     let schema = Schema::new(&options, std::slice::from_ref(&policy.retention));
     schema::apply(&options, &schema, &mut |_| ()).await.unwrap();
     let driver = CassandraDriver::connect(options).await.unwrap();
-    let record = |name: &str| MetricRecord {
-        id: MetricId(0),
-        name: name.to_owned(),
-        created_on: 1,
-        policies: vec![PolicyChange { since: 0, policy: policy.clone() }],
-    };
+    let record = |name: &str| record(name, &policy);
     driver.put_names(&["a.b", "a.c"].map(record)).await.unwrap();
-    let runs = |name: &str, ago: &[i64]| -> Vec<Run> {
-        let run = |(stage, &ago): (usize, &i64)| {
-            let table = policy.table(stage);
-            let first_slot = table.stage.slot(node::now() - ago).unwrap();
-            let counts = if table.aggregated { vec![2] } else { vec![] };
-            let (metric, name, aggregation) = (MetricId(0), name.to_owned(), Aggregation::Average);
-            Run { metric, name, table, first_slot, values: vec![2.0], counts, aggregation }
-        };
-        (0..2).flat_map(|stage| ago.iter().map(move |ago| (stage, ago))).map(run).collect()
-    };
+    let runs = |name: &str, ago: &[i64]| runs(name, &policy, ago);
     // In many partitions, also of the future.
     let ago = [-86_400, 0, 86_400, 6 * 86_400];
     driver.write([runs("a.b", &ago), runs("a.c", &ago)].concat()).await.unwrap();
-    let stored = async |name: &str| -> usize {
-        let fetch = |run: Run| {
-            let Run { metric, name, table, first_slot, aggregation, .. } = run;
-            Fetch { metric, name, table, first_slot, end_slot: first_slot + 1, aggregation }
-        };
-        let cells = driver.fetch(runs(name, &ago).into_iter().map(fetch).collect()).await.unwrap();
-        cells.iter().flat_map(|cells| &cells.values).filter(|value| !value.is_nan()).count()
-    };
+    let stored = async |name: &str| stored(&driver, runs(name, &ago)).await;
     assert_eq!((stored("a.b").await, stored("a.c").await), (8, 8));
     driver.delete_metrics(vec![record("a.b")]).await.unwrap();
     assert_eq!((stored("a.b").await, stored("a.c").await), (0, 8));
@@ -88,4 +88,32 @@ async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
     assert_eq!((stored("a.b").await, driver.deleted(both()).await.unwrap().len()), (2, 0));
     keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
     keyspace.drop().await;
+}
+
+/// As another node stored them, under rules that were over before this one knew the metric.
+#[tokio::test]
+async fn points_of_policies_that_the_deleting_node_does_not_know_are_deleted_too() {
+    let Some(address) = node::address() else { return };
+    for layout in [Layout::Rows, Layout::Packed] {
+        let keyspace = node::Keyspace::make(address, "deleteolder").await;
+        let options = store_cassandra::Options { layout, ..keyspace.options() };
+        let policies = ["60*1s:1440*60s:100*3600s", "10080*60s:7200*3600s"]
+            .map(|retention| Policy { retention: retention.parse().unwrap(), ..Policy::default() });
+        let schema = Schema::new(&options, &policies.each_ref().map(|policy| policy.retention.clone()));
+        schema::apply(&options, &schema, &mut |_| ()).await.unwrap();
+        let driver = CassandraDriver::connect(options).await.unwrap();
+        let [earlier, current] = &policies;
+        driver.put_names(&["a.b", "a.c"].map(|name| record(name, current))).await.unwrap();
+        let of = |name: &str| policies.iter().flat_map(|policy| runs(name, policy, &[0])).collect::<Vec<Run>>();
+        driver.write([of("a.b"), of("a.c")].concat()).await.unwrap();
+        let stored = async |name: &str| stored(&driver, of(name)).await;
+        assert_eq!((stored("a.b").await, stored("a.c").await), (5, 5));
+        driver.delete_metrics(vec![record("a.b", current)]).await.unwrap();
+        assert_eq!((stored("a.b").await, stored("a.c").await), (0, 5), "{layout:?}");
+        // Stored under the earlier policy again.
+        driver.write(runs("a.b", earlier, &[0])).await.unwrap();
+        assert_eq!(stored("a.b").await, 3);
+        keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
+        keyspace.drop().await;
+    }
 }

@@ -170,6 +170,14 @@ impl Acceptor {
         }
     }
 
+    /// Makes the metrics that the points of a batch would make, and leaves it empty: none of its points is accepted. Counts the
+    /// names that are refused.
+    pub(crate) fn make_metrics(&self, batch: &mut Batch) {
+        self.to.resolver.resolve(batch, &self.to.time);
+        self.report_rejects(batch);
+        batch.clear();
+    }
+
     /// Finds the metrics of all points, and takes these to the journal and memory. Returns the places of those whose metrics
     /// were deleted in between.
     async fn take(&self, batch: &mut Batch, now: Now) -> Vec<usize> {

@@ -1,8 +1,9 @@
 //! The owners that points are put back to, and how a segment is read.
 
-use std::{io, sync::Arc};
+use std::{io, ops::Range, sync::Arc};
 
 use metadata::Registry;
+use metric::Policy;
 use store::{Identity, PointStore};
 
 use super::names::{LatePoints, Named, late_points};
@@ -12,7 +13,7 @@ use crate::{
     back_pressure::BackPressure,
     flush::RowWriter,
     memtable::Memtable,
-    wal::{self, Journal, JournalDamage, KeptDeletions, PlanError, Segment},
+    wal::{self, Journal, JournalDamage, KeptDeletions, PlanError, Record, Segment},
 };
 
 /// The owners.
@@ -30,6 +31,14 @@ pub(crate) struct PutBackParts {
     pub(crate) back_pressure: Arc<BackPressure>,
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) acceptor: Arc<Acceptor>,
+}
+
+/// The policy that a record names.
+fn policy_of((_, record): (Range<usize>, Record<'_>)) -> Option<Policy> {
+    match record {
+        Record::Policy { policy, .. } => Some(policy),
+        _ => None,
+    }
 }
 
 impl PutBackParts {
@@ -60,6 +69,9 @@ impl PutBackParts {
         if !read.unread.is_empty() {
             return Ok(None);
         }
+        // No metric may have some of them any more.
+        let named_policies: Vec<Policy> = planned.records(&read.bytes).filter_map(policy_of).collect();
+        self.rules.admit_earlier(named_policies.iter());
         let (policies, mut deleted) = (self.memtable.policies(), deletions.read()?);
         if deleted.is_damaged {
             self.damage.report_deletions(journal.folder());

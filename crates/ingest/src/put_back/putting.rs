@@ -36,6 +36,14 @@ pub(super) struct Put {
     pub(super) is_away: bool,
 }
 
+impl Put {
+    fn add(&mut self, other: Put) {
+        self.points += other.points;
+        self.taken.extend(other.taken);
+        self.left.add(other.left);
+    }
+}
+
 /// What was put of a file of late points: it is read again until all of it is.
 #[derive(Default)]
 pub(super) struct Done {
@@ -91,17 +99,19 @@ impl PutBackParts {
         known.sort_by_key(|point| point.metric);
         let mut all = Put::default();
         for group in groups(&known) {
-            let put = self.put_group(&known[group]).await?;
-            all.points += put.points;
-            all.taken.extend(put.taken);
-            all.left.add(put.left);
+            all.add(self.put_group(&known[group]).await?);
         }
-        self.put_unknown(unknown, &mut all).await;
+        self.put_unknown(unknown, &mut all).await?;
         Ok(all)
     }
 
-    /// Puts points back whose metrics are not there: the points make them.
-    async fn put_unknown(&self, mut points: Vec<(String, LatePoint)>, all: &mut Put) {
+    /// Puts points back whose metrics are not there: they are made, and the points go where they would have gone at first.
+    /// None is made for points that have expired.
+    async fn put_unknown(
+        self: &Arc<PutBackParts>,
+        mut points: Vec<(String, LatePoint)>,
+        all: &mut Put,
+    ) -> io::Result<()> {
         let (rules, now) = (self.rules.current(), self.acceptor.time().now().low());
         points.retain(|(name, point)| {
             let Decision::Keep(index) = rules.rules.decide(name) else { return true };
@@ -119,15 +129,20 @@ impl PutBackParts {
             for (name, point) in group {
                 batch.point(name.as_bytes(), Timestamp::from(point.time), point.value);
             }
-            self.acceptor.accept(&mut batch).await;
+            self.acceptor.make_metrics(&mut batch);
+            // Without a slot it counts as deleted.
+            self.memtable.lock().ensure_all();
+            let mut known: Vec<LatePoint> = {
+                let registered = self.registry.read();
+                let find = |name: &str| registered.find(self.registry.hash(name.as_bytes()), name.as_bytes());
+                group.iter().filter_map(|(name, point)| Some(LatePoint { metric: find(name)?, ..*point })).collect()
+            };
             // The blacklist, or a limit of names, may have refused them: the acceptor counts them too.
-            let registered = self.registry.read();
-            let is_refused =
-                |name: &str| registered.find(self.registry.hash(name.as_bytes()), name.as_bytes()).is_none();
-            let refused = group.iter().filter(|(name, _)| is_refused(name)).count() as u64;
-            all.left.refused += refused;
-            all.points += group.len() as u64 - refused;
+            all.left.refused += (group.len() - known.len()) as u64;
+            known.sort_by_key(|point| point.metric);
+            all.add(self.put_group(&known).await?);
         }
+        Ok(())
     }
 
     async fn put_group(self: &Arc<PutBackParts>, points: &[LatePoint]) -> io::Result<Put> {

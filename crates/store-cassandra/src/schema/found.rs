@@ -154,8 +154,17 @@ pub(super) fn datapoints(name: &str) -> Option<Table> {
 
 /// Whether this is the name of a packed table.
 pub(super) fn is_packed(name: &str) -> bool {
-    let rows = name.strip_suffix("packed").map(|stage| format!("{stage}0"));
-    rows.is_some_and(|rows| datapoints(&rows).is_some())
+    packed(name).is_some()
+}
+
+/// The stage of the packed table with this name.
+fn packed(name: &str) -> Option<Stage> {
+    Some(datapoints(&format!("{}0", name.strip_suffix("packed")?))?.stage)
+}
+
+/// The stage of the table of points with this name, of rows or packed; `None` for another table.
+pub(crate) fn stage_of(name: &str) -> Option<Stage> {
+    datapoints(name).map(|table| table.stage).or_else(|| packed(name))
 }
 
 async fn keyspace(asker: &Asker<'_>) -> Result<Option<FoundKeyspace>, StoreError> {
@@ -232,6 +241,10 @@ mod tests {
             assert_eq!(datapoints(other), None, "{other}");
         }
         assert!(is_packed("datapoints_10080p_60s_packed") && is_packed(&cql::packed_name(stage)));
+        assert_eq!(
+            ["datapoints_10080p_60s_packed", "datapoints_10080p_60s_0", "spec"].map(stage_of),
+            [Some(stage), Some(stage), None]
+        );
         for other in ["packed", "datapoints_1p_0s_packed", "datapoints_1p_1s_0", "datapoints_1p_1s_0packed"] {
             assert!(!is_packed(other), "{other}");
         }

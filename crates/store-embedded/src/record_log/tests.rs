@@ -244,3 +244,26 @@ fn a_file_that_the_list_of_the_folder_lacked_is_not_replaced() {
     assert!(found.starts_with(&records(0..10)), "{found:?}");
     assert!(found.ends_with(&records(51..52)), "{found:?}");
 }
+
+/// Seed 50888: the disk was right again between the search for the next record and the last read of the bytes before it.
+#[test]
+fn reads_that_fail_for_a_while_are_no_damage() {
+    for failing in 0..160 {
+        let (data, path, bytes) = small();
+        let left = Arc::new(AtomicU64::new(failing));
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+            let is_of_log = call == Call::Read && path.extension().is_some_and(|extension| extension == "log");
+            let is_due = is_of_log && left.try_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_ok();
+            is_due.then(|| io::Error::other("injected"))
+        });
+        let damage = DamageLog::new();
+        // Without a record it is an error, as for a file that cannot be read at all.
+        let opened = open_on(data.path(), Arc::new(disk), &damage);
+        assert_eq!(std::fs::read(&path).unwrap(), bytes, "{failing}");
+        if let Ok((log, found)) = opened {
+            assert!(found == records(0..10) || log.has_unread(), "{failing}: {found:?}");
+            assert!(!log.has_damage(), "{failing}: {:?}", damage.examples());
+        }
+        assert_eq!(open(data.path(), &damage).unwrap().1, records(0..10), "{failing}");
+    }
+}

@@ -39,13 +39,13 @@ struct View<'a> {
     len: u64,
     start: u64,
     bytes: Vec<u8>,
-    /// Whether some bytes could not be read; they are zeros here.
-    has_holes: bool,
+    /// Where pages begin that could not be read; they are zeros here.
+    holes: Vec<u64>,
 }
 
 impl<'a> View<'a> {
     fn new(file: &'a dyn DiskFile, len: u64, start: u64) -> View<'a> {
-        View { file, len, start, bytes: Vec::new(), has_holes: false }
+        View { file, len, start, bytes: Vec::new(), holes: Vec::new() }
     }
 
     /// Up to `len` bytes from `offset` on, fewer only at the end of the file. Offsets only rise.
@@ -64,6 +64,16 @@ impl<'a> View<'a> {
         &self.bytes[skip..skip + len]
     }
 
+    /// Whether some bytes could not be read.
+    fn has_holes(&self) -> bool {
+        !self.holes.is_empty()
+    }
+
+    /// Whether some bytes of a range could not be read.
+    fn has_hole_in(&self, start: u64, end: u64) -> bool {
+        self.holes.iter().any(|&hole| hole < end && start < hole + PAGE as u64)
+    }
+
     /// Reads the bytes behind the first `have`.
     fn fill(&mut self, have: usize) {
         let at = self.start + have as u64;
@@ -74,7 +84,7 @@ impl<'a> View<'a> {
         for (place, page) in self.bytes[have..].chunks_mut(PAGE).enumerate() {
             if retried(|| self.file.read_exact_at(page, at + (place * PAGE) as u64)).is_err() {
                 page.fill(0);
-                self.has_holes = true;
+                self.holes.push(at + (place * PAGE) as u64);
             }
         }
     }
@@ -84,7 +94,7 @@ impl<'a> View<'a> {
 pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl FnMut(Part<'_>)) {
     let mut view = View::new(file, len, HEADER as u64);
     let mut offset = HEADER as u64;
-    let (mut failed_at, mut attempts) = (0, 0);
+    let (mut failed_at, mut attempts, mut searches) = (0, 0, 0);
     while offset < view.len {
         if let Some((kind, payload)) = record(&mut view, seal, offset) {
             let end = offset + (FRAME + payload.len()) as u64;
@@ -93,7 +103,7 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
             continue;
         }
         if failed_at != offset {
-            (failed_at, attempts) = (offset, 0);
+            (failed_at, attempts, searches) = (offset, 0, 0);
         }
         attempts += 1;
         if attempts < ATTEMPTS {
@@ -102,8 +112,20 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
             view = View::new(file, view.len, offset);
             continue;
         }
-        let next = next_record(&mut View::new(file, view.len, offset), seal, offset + 1);
+        let mut search = View::new(file, view.len, offset);
+        let next = next_record(&mut search, seal, offset + 1);
         let end = next.unwrap_or(view.len);
+        // A record may be where the search could not read, however much a later read returns.
+        if search.has_hole_in(offset, end) {
+            if searches < ATTEMPTS {
+                (attempts, searches) = (0, searches + 1);
+            } else {
+                each(Part::Unread(offset, end - offset));
+                offset = end;
+            }
+            view = View::new(file, view.len, offset);
+            continue;
+        }
         view = View::new(file, view.len, offset);
         if next.is_none() && is_torn(&mut view, seal, offset) {
             return each(Part::Torn(offset));
@@ -125,7 +147,7 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
                 continue;
             }
             let len = view.at(offset, DAMAGE.min((end - offset) as usize)).len();
-            if view.has_holes {
+            if view.has_hole_in(offset, offset + len as u64) {
                 each(Part::Unread(offset, len as u64));
             } else {
                 each(Part::Damaged(offset, view.at(offset, len)));
@@ -146,7 +168,7 @@ fn record<'a>(view: &'a mut View<'_>, seal: &Seal, offset: u64) -> Option<(u8, &
 /// The record at an offset with its wrong bit corrected, where that is the only one, and the bytes that are there.
 fn corrected(view: &mut View<'_>, seal: &Seal, offset: u64, end: u64) -> Option<(Vec<u8>, Vec<u8>)> {
     let bytes = view.at(offset, (FRAME + LONGEST_CORRECTED).min((end - offset) as usize)).to_vec();
-    let record = seal.corrected(offset, &bytes).filter(|_| !view.has_holes)?;
+    let record = seal.corrected(offset, &bytes).filter(|_| !view.has_holes())?;
     let found = bytes[..record.len()].to_vec();
     Some((record, found))
 }
@@ -177,9 +199,9 @@ fn is_torn(view: &mut View<'_>, seal: &Seal, offset: u64) -> bool {
     let head = seal.head(offset, view.at(offset, FRAME)).map(|head| head.payload_len);
     let is_cut_off = left < FRAME as u64 || head.is_some_and(|payload| left < (FRAME + payload) as u64);
     if is_cut_off {
-        return !view.has_holes;
+        return !view.has_holes();
     }
-    zeros_until(view, offset, view.len) == view.len && !view.has_holes
+    zeros_until(view, offset, view.len) == view.len && !view.has_holes()
 }
 
 /// Where zeros end that begin at an offset, or may go on; `end` at most. They can be many in a file that is longer than it
@@ -194,7 +216,7 @@ fn zeros_until(view: &mut View<'_>, mut offset: u64, end: u64) -> u64 {
             return offset + zeros as u64;
         }
         let after = offset + bytes.len() as u64;
-        if view.has_holes {
+        if view.has_holes() {
             return offset;
         }
         offset = if step < CHUNK { after } else { view.file.data_from(after).clamp(after, end) };
