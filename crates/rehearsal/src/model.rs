@@ -49,6 +49,8 @@ pub struct Metric {
     pub(crate) has_changed: bool,
     /// The policies before, as far as a change may not be on the disk: a power cut may bring one back.
     earlier: Vec<Policy>,
+    /// A policy that it may have got meanwhile.
+    perhaps: Option<Policy>,
     /// Whether the calendar was set back or forward since there are points of it, and a time may come twice.
     pub(crate) has_jumped: bool,
     /// Slots with a point that was perhaps in pages of the journal that could not be read: by stage and slot, the last rank
@@ -122,6 +124,7 @@ impl Model {
             written: vec![Slots::new(); stages],
             has_changed: false,
             earlier: Vec::new(),
+            perhaps: None,
             has_jumped: false,
             missed: BTreeMap::new(),
             left_out: BTreeSet::new(),
@@ -245,6 +248,18 @@ impl Model {
         metrics.flat_map(|slots| slots.values_mut().flatten())
     }
 
+    /// The rules may have given a metric another policy, or will.
+    pub(crate) fn may_get(&mut self, name: &str, policy: Option<Policy>) {
+        if let Some(metric) = self.metrics.get_mut(name) {
+            metric.perhaps = policy;
+        }
+    }
+
+    /// The names of all metrics.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.metrics.keys().cloned().collect()
+    }
+
     /// The rules give a metric another policy. Its finest step stays; what was written to coarse stages stays where the
     /// step is the same.
     pub(crate) fn set_policies(&mut self, policy_of: impl Fn(&str) -> Option<Policy>) {
@@ -255,6 +270,7 @@ impl Model {
             if let Some(steps) = &mut metric.first_steps {
                 steps.set_policy(&policy);
             }
+            metric.perhaps = None;
             if !metric.policy.is_same(&policy) {
                 metric.earlier.push(metric.policy.clone());
             }
@@ -271,6 +287,14 @@ impl Model {
 pub(crate) type Possible = Vec<Option<Partial>>;
 
 impl Metric {
+    /// Takes over a policy that it may have got meanwhile. Returns whether this is it.
+    pub(crate) fn take_perhaps(&mut self, found: &Policy) -> bool {
+        let Some(policy) = self.perhaps.take_if(|policy| policy.is_same(found)) else { return false };
+        self.written.resize(policy.retention.stages().len(), Slots::new());
+        (self.policy, self.has_changed) = (policy, true);
+        true
+    }
+
     /// A power cut may have taken a change of the policy with it. Returns whether this is one of those before.
     pub(crate) fn take_earlier(&mut self, found: &Policy) -> bool {
         let Some(place) = self.earlier.iter().position(|policy| policy.is_same(found)) else { return false };

@@ -171,6 +171,11 @@ impl Run {
             }
             return checked.map(|()| Losses::default());
         }
+        if self.are_rules_waiting {
+            // Points may have ended the doubt about the clock while pages could not be read.
+            let rules = rules(self.machine.rules);
+            self.model.names().iter().for_each(|name| self.model.may_get(name, policy_of(rules, name)));
+        }
         let life = self.life.as_ref().expect("it was started");
         life.run("reading points back", read_back(life));
         bad_pages::learn_of_expired(life, &self.machine, &mut self.model);
@@ -259,6 +264,10 @@ impl Run {
                 let ids: Vec<_> = names.iter().filter_map(|name| find(name)).collect();
                 let is_certain = matches!(life.run("a deletion", node.ingest.delete(&ids)), Some(Ok(_)));
                 names.iter().for_each(|name| self.model.delete(name, is_certain));
+                if !is_certain {
+                    // Those that come again are new.
+                    names.iter().for_each(|name| self.model.may_get(name, policy_of(rules(self.machine.rules), name)));
+                }
             }
             Step::Pass(time) => {
                 _ = life.run("time", tokio::time::advance(*time));

@@ -9,6 +9,8 @@
 //! 5. Read everything that is needed of the store, for all series at once.
 //! 6. Lay one over the other. Slots from before a change of policy come from the older policy's stages
 //!    (`older_policies.rs`).
+//!
+//! Where such points as in step 4 were stored meanwhile, all of it is done again.
 
 use std::{
     ops::Range,
@@ -43,6 +45,9 @@ use crate::{
 /// Series whose points are copied under one lock.
 const GROUP: usize = 64;
 
+/// Reads of a request, where flushes overtake them.
+const ATTEMPTS: u32 = 4;
+
 /// Counters of the reader.
 #[derive(Debug, Default)]
 pub(crate) struct ReadCounters {
@@ -62,6 +67,12 @@ pub(crate) struct Reader {
     /// Other nodes over the same tables, once they are known.
     peers: OnceLock<Arc<dyn HeadSource>>,
     counters: ReadCounters,
+}
+
+/// A read, and whether a flush overtook it.
+struct ReadSeries {
+    series: Vec<Option<FetchedSeries>>,
+    is_overtaken: bool,
 }
 
 /// What the store answers.
@@ -88,21 +99,16 @@ impl SeriesSource for Reader {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
         Box::pin(async move {
             let began = self.clock.instant();
-            let table = self.memtable.policies();
-            let reached = self.time.reached();
-            let reading = |request| Reading::of(request, reached, &self.registry, &table);
-            let mut readings: Vec<Option<Reading>> = requests.iter().map(reading).collect();
-            for group in readings.chunks_mut(GROUP) {
-                let memtable = self.memtable.lock();
-                group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
+            let mut series = self.read_once(&requests).await?;
+            for _ in 1..ATTEMPTS {
+                if !series.is_overtaken {
+                    break;
+                }
+                series = self.read_once(&requests).await?;
             }
-            self.add_heads(&mut readings).await;
-            let seen = self.registry.seen();
-            readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
-            let series = self.read(&readings, &table, reached).await?;
             self.counters.series.fetch_add(requests.len() as u64, Relaxed);
             self.counters.requests.observe(self.clock.instant().saturating_duration_since(began));
-            Ok(series)
+            Ok(series.series)
         })
     }
 
@@ -185,6 +191,37 @@ impl Reader {
             reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)));
             reading.name_missing(missing.clone());
         }
+    }
+
+    /// Copies what memory has, and reads the rest.
+    async fn read_once(&self, requests: &[SeriesRequest]) -> Result<ReadSeries, FetchError> {
+        let table = self.memtable.policies();
+        let reached = self.time.reached();
+        let reading = |request| Reading::of(request, reached, &self.registry, &table);
+        let mut readings: Vec<Option<Reading>> = requests.iter().map(reading).collect();
+        for group in readings.chunks_mut(GROUP) {
+            let memtable = self.memtable.lock();
+            group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
+        }
+        self.add_heads(&mut readings).await;
+        let seen = self.registry.seen();
+        readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
+        let series = self.read(&readings, &table, reached).await?;
+        Ok(ReadSeries { series, is_overtaken: self.is_overtaken(&readings) })
+    }
+
+    /// Whether points that came under older policies were stored meanwhile: laid over rows of others that came after them, they
+    /// would count as the newest.
+    fn is_overtaken(&self, readings: &[Option<Reading>]) -> bool {
+        let mut changed = readings.iter().flatten().filter(|reading| !reading.older_jobs.is_empty()).peekable();
+        if changed.peek().is_none() {
+            return false;
+        }
+        let memtable = self.memtable.lock();
+        changed.any(|reading| {
+            let now = memtable.older_jobs(reading.metric, reading.history.current());
+            !reading.older_jobs.iter().all(|job| now.iter().any(|other| Arc::ptr_eq(job, other)))
+        })
     }
 
     async fn read(
