@@ -256,6 +256,11 @@ impl PutBackParts {
             exclusive.append(&[Accepted { points: &points, at }])?;
             self.memtable.apply_spilled(Journalled::read_back(&points, at));
         }
+        // Of points that are stored without coarse slots a flush that finds none of these does not know.
+        let mut memtable = self.memtable.lock();
+        let again = kept.iter().filter(|point| point.is_again).map(|point| point.metric);
+        again.collect::<HashSet<MetricId>>().into_iter().for_each(|metric| memtable.forget_partials(metric));
+        drop(memtable);
         if is_flush_due {
             // While their neighbours are stored.
             self.back_pressure.ask_for_flush();

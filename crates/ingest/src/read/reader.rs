@@ -10,7 +10,8 @@
 //! 6. Lay one over the other. Slots from before a change of policy come from the older policy's stages
 //!    (`older_policies.rs`).
 //!
-//! Where such points as in step 4 were stored meanwhile, all of it is done again.
+//! Where a flush stored some of these points meanwhile, all of it is done again: a point that counts as not stored would be added to a
+//! row that has it, and one of an older policy laid over what came after it.
 
 use std::{
     ops::Range,
@@ -99,16 +100,16 @@ impl SeriesSource for Reader {
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
         Box::pin(async move {
             let began = self.clock.instant();
-            let mut series = self.read_once(&requests).await?;
-            for _ in 1..ATTEMPTS {
-                if !series.is_overtaken {
+            let mut read = self.read_once(&requests, true).await?;
+            for attempt in 1..ATTEMPTS {
+                if !read.is_overtaken {
                     break;
                 }
-                series = self.read_once(&requests).await?;
+                read = self.read_once(&requests, attempt + 1 < ATTEMPTS).await?;
             }
             self.counters.series.fetch_add(requests.len() as u64, Relaxed);
             self.counters.requests.observe(self.clock.instant().saturating_duration_since(began));
-            Ok(series.series)
+            Ok(read.series)
         })
     }
 
@@ -193,8 +194,9 @@ impl Reader {
         }
     }
 
-    /// Copies what memory has, and reads the rest.
-    async fn read_once(&self, requests: &[SeriesRequest]) -> Result<ReadSeries, FetchError> {
+    /// Copies what memory has, and reads the rest. `may_add` says that points in memory may be added to stored rows that have none of
+    /// them; without it they are in slots whose finer slots are all there.
+    async fn read_once(&self, requests: &[SeriesRequest], may_add: bool) -> Result<ReadSeries, FetchError> {
         let table = self.memtable.policies();
         let reached = self.time.reached();
         let reading = |request| Reading::of(request, reached, &self.registry, &table);
@@ -203,6 +205,9 @@ impl Reader {
             let memtable = self.memtable.lock();
             group.iter_mut().flatten().for_each(|reading| reading.copy_from(&memtable));
         }
+        if !may_add {
+            readings.iter_mut().flatten().for_each(Reading::add_to_no_row);
+        }
         self.add_heads(&mut readings).await;
         let seen = self.registry.seen();
         readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
@@ -210,18 +215,13 @@ impl Reader {
         Ok(ReadSeries { series, is_overtaken: self.is_overtaken(&readings) })
     }
 
-    /// Whether points that came under older policies were stored meanwhile: laid over rows of others that came after them, they
-    /// would count as the newest.
+    /// Whether a flush stored points meanwhile that count as not stored.
     fn is_overtaken(&self, readings: &[Option<Reading>]) -> bool {
-        let mut changed = readings.iter().flatten().filter(|reading| !reading.older_jobs.is_empty()).peekable();
-        if changed.peek().is_none() {
-            return false;
+        let mut may_be = readings.iter().flatten().filter(|reading| reading.may_be_overtaken()).peekable();
+        may_be.peek().is_some() && {
+            let memtable = self.memtable.lock();
+            may_be.any(|reading| reading.is_overtaken(&memtable))
         }
-        let memtable = self.memtable.lock();
-        changed.any(|reading| {
-            let now = memtable.older_jobs(reading.metric, reading.history.current());
-            !reading.older_jobs.iter().all(|job| now.iter().any(|other| Arc::ptr_eq(job, other)))
-        })
     }
 
     async fn read(

@@ -175,6 +175,28 @@ impl Reading {
         }
     }
 
+    /// Adds points to no stored row: those may have some of them.
+    pub(super) fn add_to_no_row(&mut self) {
+        self.coverage.this_writer = Stored::Unknown;
+    }
+
+    /// Whether a flush that stores points meanwhile changes what is read.
+    pub(super) fn may_be_overtaken(&self) -> bool {
+        !self.older_jobs.is_empty() || !self.pending.is_empty() && self.coverage.this_writer != Stored::Unknown
+    }
+
+    /// Whether points were stored since [`Reading::copy_from`] that count as not stored here. After rows were read.
+    pub(super) fn is_overtaken(&self, memtable: &LockedMemtable<'_>) -> bool {
+        if !self.older_jobs.is_empty() {
+            let now = memtable.older_jobs(self.metric, self.history.current());
+            if !self.older_jobs.iter().all(|job| now.iter().any(|other| Arc::ptr_eq(job, other))) {
+                return true;
+            }
+        }
+        let adds = !self.pending.is_empty() && self.coverage.this_writer != Stored::Unknown;
+        adds && memtable.view(self.metric, self.history.current()).apart_from_points() != self.coverage.this_writer
+    }
+
     /// The whole slots that are read, as times.
     pub(super) fn span(&self) -> Range<Timestamp> {
         let stage = self.stage();
