@@ -421,6 +421,7 @@ impl Owners {
             registry: registry.clone(),
             rules: self.rules.clone(),
             store: store.points.clone(),
+            names: store.names.clone(),
             is_alone: store.shared.is_none(),
             journal: self.journal.clone(),
             memtable: memtable.clone(),

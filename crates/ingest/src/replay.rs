@@ -223,6 +223,10 @@ impl<'a> Replay<'a> {
                 self.look_for_deletions();
             }
             let resolved = self.ids.of(self.writer).resolve(metric);
+            // The record of its deletion may be in what cannot be read.
+            if self.is_deleted_in_store(metric) {
+                self.recovered.deleted.insert(metric);
+            }
             if self.is_deleted(metric) || resolved.is_some_and(|id| self.recovered.deleted.contains(&id)) {
                 self.doomed.insert((self.writer, metric), name.to_owned());
                 continue;
@@ -286,6 +290,11 @@ impl<'a> Replay<'a> {
     fn is_deleted(&self, metric: MetricId) -> bool {
         let is_common = self.ids.of(self.writer).is_common(metric);
         self.recovered.deleted_ids.as_ref().is_some_and(|ids| ids.contains(self.writer, metric, is_common))
+    }
+
+    /// Whether the store has deleted the metric that had this id.
+    fn is_deleted_in_store(&self, metric: MetricId) -> bool {
+        self.ids.of(self.writer).is_common(metric) && self.with.names.is_deleted(metric)
     }
 
     /// Lets go of metrics that were deleted, the points that they had until then, and those that were on their way. All at

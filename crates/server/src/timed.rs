@@ -192,6 +192,10 @@ impl NameStore for Timed<dyn NameStore> {
         self.store.next_id()
     }
 
+    fn is_deleted(&self, id: MetricId) -> bool {
+        self.store.is_deleted(id)
+    }
+
     fn lost_policies(&self) -> Vec<LostPolicy> {
         self.store.lost_policies()
     }

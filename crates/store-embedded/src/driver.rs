@@ -312,6 +312,10 @@ impl NameStore for EmbeddedDriver {
         self.tables.next_id()
     }
 
+    fn is_deleted(&self, id: MetricId) -> bool {
+        self.tables.names.is_deleted(id)
+    }
+
     fn lost_policies(&self) -> Vec<LostPolicy> {
         self.tables.names.lost_policies()
     }

@@ -158,6 +158,10 @@ impl NameStore for MemoryDriver {
         Box::pin(ready(Ok(())))
     }
 
+    fn is_deleted(&self, id: MetricId) -> bool {
+        self.tables().deleted.contains(&id)
+    }
+
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         let mut tables = self.tables();
         for record in records {

@@ -99,6 +99,11 @@ pub trait NameStore: Send + Sync + 'static {
     /// points are freed in time. The next `sync_metrics` makes this durable. Ids without a row count as seen, too.
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()>;
 
+    /// Whether [`NameStore::delete_metrics`] had this id. False where a store does not tell.
+    fn is_deleted(&self, _id: MetricId) -> bool {
+        false
+    }
+
     /// Waits, for a bounded time, until names may be written that were given before this process started: where others share the
     /// names, these may have deleted some meanwhile.
     fn names_are_current(&self) -> DriverFuture<'_, ()> {

@@ -96,13 +96,21 @@ fn openings(planned: &Planned, writer: Writer) -> Vec<(Writer, MetricId)> {
     all
 }
 
-/// Reads the points of a segment. Adds what it names to `named`, which has that of others. `are_some_missing` says that other
-/// segments are missing, which may name what nothing else names.
+/// What is known of deletions.
+pub(super) struct KnownDeletions<'a> {
+    pub(super) noted: &'a Deleted,
+    /// Whether the metric was deleted that had this id of the store.
+    pub(super) is_deleted: &'a dyn Fn(MetricId) -> bool,
+    /// Whether other segments are missing, which may name what nothing else names.
+    pub(super) are_some_missing: bool,
+}
+
+/// Reads the points of a segment. Adds what it names to `named`, which has that of others.
 pub(super) fn late_points(
     planned: &Planned,
     bytes: &[u8],
     (ours, registry, policies): (&Identity, &Registry, &PolicyTable),
-    (deleted, are_some_missing): (&Deleted, bool),
+    KnownDeletions { noted: deleted, is_deleted, are_some_missing }: KnownDeletions<'_>,
     named: &mut Named,
 ) -> LatePoints {
     let mut ids = JournalIds::new(ours.clone());
@@ -136,7 +144,7 @@ pub(super) fn late_points(
     let mut targets: HashMap<MetricId, Target<'_>> = HashMap::new();
     let target = |id: MetricId| -> Target<'_> {
         let is_common = of_writer.is_common(id);
-        if named.is_ended(&openings, id) || is_common && deleted.ids.contains(&id) {
+        if named.is_ended(&openings, id) || is_common && is_deleted(id) {
             return Target::Deleted;
         }
         let (name, ours) = (named.name(&openings, id), if is_common { registered.name(id) } else { "" });
@@ -248,9 +256,12 @@ mod tests {
         let Ok(planned) = Folder::new(Arc::new(SystemDisk), dir.path()).plan_alone(segment) else { unreachable!() };
         // Noting began after the deletion.
         let deleted = Deleted { is_known: true, ..Deleted::default() };
+        let none = |_| false;
         let (ours, policies) = (Identity::default(), PolicyTable::default());
-        let read =
-            |mut named| late_points(&planned, &bytes, (&ours, &registry, &policies), (&deleted, false), &mut named);
+        let read = |mut named| {
+            let deletions = KnownDeletions { noted: &deleted, is_deleted: &none, are_some_missing: false };
+            late_points(&planned, &bytes, (&ours, &registry, &policies), deletions, &mut named)
+        };
         let metrics = |late: &LatePoints| late.known.iter().map(|point| point.metric).collect::<Vec<_>>();
         let of_rows = read(Named::of_rows());
         assert_eq!((metrics(&of_rows), of_rows.unknown.len(), of_rows.left_out), (vec![kept], 0, 1));

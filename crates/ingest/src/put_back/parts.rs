@@ -3,10 +3,10 @@
 use std::{io, ops::Range, sync::Arc};
 
 use metadata::Registry;
-use metric::Policy;
-use store::{Identity, PointStore};
+use metric::{MetricId, Policy};
+use store::{Identity, NameStore, PointStore};
 
-use super::names::{LatePoints, Named, late_points};
+use super::names::{KnownDeletions, LatePoints, Named, late_points};
 use crate::{
     accept::Acceptor,
     active_rules::ActiveRules,
@@ -24,6 +24,7 @@ pub(crate) struct PutBackParts {
     pub(crate) registry: Arc<Registry>,
     pub(crate) rules: Arc<ActiveRules>,
     pub(crate) store: Arc<dyn PointStore>,
+    pub(crate) names: Arc<dyn NameStore>,
     /// Whether no other process writes the store.
     pub(crate) is_alone: bool,
     pub(crate) journal: Arc<Journal>,
@@ -80,6 +81,9 @@ impl PutBackParts {
         deleted.is_known |= is_by_name;
         let are_some_missing = !is_by_name && !self.damage.missing()?.is_empty();
         let known = (identity, &**registry, &*policies);
-        Ok(Some(late_points(&planned, &read.bytes, known, (&deleted, are_some_missing), named)))
+        // Also before something was kept, where the record of the deletion could not be read.
+        let is_deleted = |id: MetricId| deleted.ids.contains(&id) || self.names.is_deleted(id);
+        let known_deletions = KnownDeletions { noted: &deleted, is_deleted: &is_deleted, are_some_missing };
+        Ok(Some(late_points(&planned, &read.bytes, known, known_deletions, named)))
     }
 }
