@@ -400,7 +400,10 @@ impl Opening<'_> {
         let is_there = |file: &&ManifestFile| kept.iter().any(|kept| kept.header().flushes.contains(file.flushes));
         let mut missing = Vec::new();
         for file in known.iter().filter(|file| !is_there(file)) {
-            if commits.unreadable.contains(file) {
+            // A merged file that cannot be read now has the rows of its sources, which stood in for it.
+            let may_return =
+                |other: &ManifestFile| other.window == file.window && other.flushes.contains(file.flushes);
+            if commits.unreadable.iter().any(may_return) {
                 commits.set_behind();
             } else {
                 self.miss(file, &missed, commits);
