@@ -28,20 +28,28 @@ async fn send(ingest: &Ingest, points: &[(Timestamp, f64)]) {
     ingest.accept(&mut batch).await;
 }
 
+/// Windows that each stage answers, seconds.
+const WINDOWS: [Timestamp; 3] = [3000, 5 * 3600, 20 * 3600];
+
 /// The points of each stage, by time.
 async fn read(ingest: &Ingest, now: Timestamp) -> Vec<Vec<(Timestamp, f64)>> {
-    let registry = ingest.registry();
-    let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
     let mut stages = Vec::new();
-    for age in [3000, 5 * 3600, 20 * 3600] {
-        let request =
-            SeriesRequest { metric, window: Window::between(now - age, now), now, max_points: 1 << 20, rollup: None };
-        let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
-        let time = |i: usize| series.start + i as i64 * i64::from(series.step);
-        let values = series.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
-        stages.push(values.map(|(i, &value)| (time(i), value)).collect());
+    for window in WINDOWS {
+        stages.push(read_window(ingest, now, window).await);
     }
     stages
+}
+
+/// The points of so many seconds before `now`, by time.
+async fn read_window(ingest: &Ingest, now: Timestamp, window: Timestamp) -> Vec<(Timestamp, f64)> {
+    let registry = ingest.registry();
+    let metric = registry.read().find(registry.hash(b"m"), b"m").expect("the metric is known");
+    let window = Window::between(now - window, now);
+    let request = SeriesRequest { metric, window, now, max_points: 1 << 20, rollup: None };
+    let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+    let time = |i: usize| series.start + i as i64 * i64::from(series.step);
+    let values = series.values.iter().enumerate().filter(|(_, value)| !value.is_nan());
+    values.map(|(i, &value)| (time(i), value)).collect()
 }
 
 /// The answers are equal but for the order of sums.
@@ -151,4 +159,36 @@ fn points_that_a_restart_finds_under_older_policies_are_read_before_they_are_wri
             assert_same(&read(&ingest, now).await, &on_their_way, &format!("stored: {what}"));
         });
     }
+}
+
+/// Seed 20125: sums had the points of a flush twice that stored them between the copy of memory and the read of the rows.
+#[test]
+fn points_that_are_stored_while_a_query_reads_count_once() {
+    let now = now();
+    let base = (now - 1800) / 60 * 60;
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, rules("1s:1h,10s:6h,60s:2d", Aggregation::Sum)).await;
+        for (from, window) in [(0, WINDOWS[1]), (600, WINDOWS[2])] {
+            send(&ingest, &points(base, from..from + 45, 1)).await;
+            ingest.flush().await.unwrap();
+            send(&ingest, &points(base, from + 45..from + 100, 1)).await;
+            let before = read_window(&ingest, now, window).await;
+            let (reads, writes) = (driver.reads.arrived(), driver.writes.arrived());
+            driver.reads.close();
+            let reading = {
+                let ingest = ingest.clone();
+                tokio::spawn(async move { read_window(&ingest, now, window).await })
+            };
+            while driver.reads.arrived() == reads {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            // It reads nothing, since these points come after all others.
+            ingest.flush().await.unwrap();
+            assert!(writes < driver.writes.arrived());
+            driver.reads.open();
+            assert_eq!(reading.await.unwrap(), before, "window {window}");
+            assert_eq!(read_window(&ingest, now, window).await, before, "window {window}, stored");
+        }
+    });
 }

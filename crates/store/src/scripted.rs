@@ -32,6 +32,8 @@ pub struct ScriptedDriver {
     pub is_damaged: AtomicBool,
     /// Where writes of points wait.
     pub writes: Gate,
+    /// Where reads of points wait.
+    pub reads: Gate,
     /// Where syncs and writes of metrics wait.
     pub syncs: Gate,
     /// Whether [`ScriptedDriver::store`] says that other processes write the same points.
@@ -72,6 +74,7 @@ impl PointStore for ScriptedDriver {
 
     fn fetch(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<Cells>> {
         Box::pin(async move {
+            self.reads.pass().await;
             self.answer()?;
             let mut cells = self.memory.fetch(fetches).await?;
             cells.iter_mut().for_each(|cells| cells.is_damaged |= self.is_damaged.load(SeqCst));

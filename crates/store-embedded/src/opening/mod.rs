@@ -401,8 +401,7 @@ impl Opening<'_> {
         let mut missing = Vec::new();
         for file in known.iter().filter(|file| !is_there(file)) {
             // A merged file that cannot be read now has the rows of its sources, which stood in for it.
-            let may_return =
-                |other: &ManifestFile| other.window == file.window && other.flushes.contains(file.flushes);
+            let may_return = |other: &ManifestFile| other.window == file.window && other.flushes.contains(file.flushes);
             if commits.unreadable.iter().any(may_return) {
                 commits.set_behind();
             } else {
