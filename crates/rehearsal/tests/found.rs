@@ -12,8 +12,8 @@ use std::{
 
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
-    BadPages, Ended, Fidelity, FileKind, Floor, Machine, Planned, Run, Scenario, Sent, Step, StoreKind, perform_nodes,
-    with_steps,
+    BadPages, Ended, Fidelity, FileKind, Floor, Machine, Planned, Run, SHORT, Scenario, Sent, Step, StoreKind,
+    perform_nodes, with_steps,
 };
 
 /// A point for each of these names and ages, from one connection.
@@ -530,4 +530,43 @@ fn late_points_that_are_left_out_are_of_the_stage_that_they_came_for() {
     let steps = steps.into_iter().map(planned).collect();
     let sync = ingest::Sync::Every(Duration::from_secs(1));
     Scenario { seed: 162_087, sync, is_whole: true, rules: 68, steps }.perform().unwrap();
+}
+
+/// Seeds 20696, 22090, 60288 and 160616: the minute kept what the point had replaced in its ten seconds.
+#[test]
+fn a_point_for_a_whole_slot_replaces_one_that_points_of_a_later_policy_were_added_to() {
+    let point = |age, value| Step::Send(vec![vec![Sent { name: "max.strict".to_owned(), age, value }]]);
+    for (is_flushed, is_killed) in [(false, false), (false, true), (true, false), (true, true)] {
+        let mut run = run();
+        run.machine.rules = SHORT;
+        let mut steps = vec![
+            Step::Pass(Duration::from_millis(16_656)),
+            // Both are too old for the stage of seconds, which keeps three minutes.
+            point(227, -68.0),
+            point(226, 67.0),
+            // Here it keeps five.
+            Step::Rules(SHORT + 2),
+            point(235, 84.25),
+            Step::Pass(Duration::from_millis(11_624)),
+            Step::Rules(SHORT),
+            point(241, -64.75),
+            Step::Check,
+        ];
+        steps.extend(is_flushed.then_some(Step::Flush));
+        steps.extend(is_killed.then_some(Step::Kill));
+        steps.push(Step::Check);
+        run.perform(&steps).unwrap_or_else(|error| panic!("flushed: {is_flushed}, killed: {is_killed}: {error}"));
+    }
+}
+
+/// What the first run of all seeds found and was mended: most with pages that cannot be read, deletions and changes of rules.
+#[test]
+fn seeds_of_the_first_full_run_are_served_as_the_model_says() {
+    let seeds = [
+        20125, 22680, 50576, 50888, 160_076, 160_578, 160_840, 161_051, 161_122, 161_623, 161_679, 161_974, 440_540,
+        440_892, 441_770,
+    ];
+    let perform = |seed| Scenario::of(seed, 150).perform_in_one_thread().map_err(|error| format!("{seed}: {error}"));
+    let failed: Vec<String> = seeds.into_iter().filter_map(|seed| perform(seed).err()).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
 }
