@@ -366,6 +366,12 @@ impl Metric {
             possible.push(None);
             return possible;
         }
+        // Each of them may be there, with any of the finer ones that came after it.
+        for entry in entries {
+            let one = vec![Some(self.method().whole(entry.value, whole))];
+            let Some(with_late) = self.with_late(stage, slot, entry.rank, &one) else { return Vec::new() };
+            possible.extend(with_late);
+        }
         let made = self.made(stage, slot, floor);
         if made.is_empty() {
             return made;
