@@ -2,7 +2,7 @@
 
 mod node;
 
-use metric::{Aggregation, MetricId, Policy};
+use metric::{Aggregation, MetricId, Policy, Timestamp};
 use store::{Fetch, MetricRecord, PointStore, PolicyChange, Run, SharedNames, SharedPoints};
 use store_cassandra::{
     CassandraDriver, Layout,
@@ -14,11 +14,11 @@ fn record(name: &str, policy: &Policy) -> MetricRecord {
     MetricRecord { id: MetricId(0), name: name.to_owned(), created_on: 1, policies }
 }
 
-/// A run of one value in each stage of a policy, at each of these times: seconds before now.
-fn runs(name: &str, policy: &Policy, ago: &[i64]) -> Vec<Run> {
+/// A run of one value in each stage of a policy, at each of these times: seconds before `now`.
+fn runs(name: &str, policy: &Policy, now: Timestamp, ago: &[i64]) -> Vec<Run> {
     let run = |(stage, &ago): (usize, &i64)| {
         let table = policy.table(stage);
-        let first_slot = table.stage.slot(node::now() - ago).unwrap();
+        let first_slot = table.stage.slot(now - ago).unwrap();
         let counts = if table.aggregated { vec![2] } else { vec![] };
         let (metric, name, aggregation) = (MetricId(0), name.to_owned(), Aggregation::Average);
         Run { metric, name, table, first_slot, values: vec![2.0], counts, aggregation }
@@ -72,7 +72,8 @@ async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
     let driver = CassandraDriver::connect(options).await.unwrap();
     let record = |name: &str| record(name, &policy);
     driver.put_names(&["a.b", "a.c"].map(record)).await.unwrap();
-    let runs = |name: &str, ago: &[i64]| runs(name, &policy, ago);
+    let now = node::now();
+    let runs = |name: &str, ago: &[i64]| runs(name, &policy, now, ago);
     // In many partitions, also of the future.
     let ago = [-86_400, 0, 86_400, 6 * 86_400];
     driver.write([runs("a.b", &ago), runs("a.c", &ago)].concat()).await.unwrap();
@@ -95,7 +96,7 @@ async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
 async fn points_of_policies_that_the_deleting_node_does_not_know_are_deleted_too() {
     let Some(address) = node::address() else { return };
     for layout in [Layout::Rows, Layout::Packed] {
-        let keyspace = node::Keyspace::make(address, "deleteolder").await;
+        let keyspace = node::Keyspace::make(address.clone(), "deleteolder").await;
         let options = store_cassandra::Options { layout, ..keyspace.options() };
         let policies = ["60*1s:1440*60s:100*3600s", "10080*60s:7200*3600s"]
             .map(|retention| Policy { retention: retention.parse().unwrap(), ..Policy::default() });
@@ -104,14 +105,15 @@ async fn points_of_policies_that_the_deleting_node_does_not_know_are_deleted_too
         let driver = CassandraDriver::connect(options).await.unwrap();
         let [earlier, current] = &policies;
         driver.put_names(&["a.b", "a.c"].map(|name| record(name, current))).await.unwrap();
-        let of = |name: &str| policies.iter().flat_map(|policy| runs(name, policy, &[0])).collect::<Vec<Run>>();
+        let now = node::now();
+        let of = |name: &str| policies.iter().flat_map(|policy| runs(name, policy, now, &[0])).collect::<Vec<Run>>();
         driver.write([of("a.b"), of("a.c")].concat()).await.unwrap();
         let stored = async |name: &str| stored(&driver, of(name)).await;
         assert_eq!((stored("a.b").await, stored("a.c").await), (5, 5));
         driver.delete_metrics(vec![record("a.b", current)]).await.unwrap();
         assert_eq!((stored("a.b").await, stored("a.c").await), (0, 5), "{layout:?}");
         // Stored under the earlier policy again.
-        driver.write(runs("a.b", earlier, &[0])).await.unwrap();
+        driver.write(runs("a.b", earlier, now, &[0])).await.unwrap();
         assert_eq!(stored("a.b").await, 3);
         keyspace.run(&format!("DROP KEYSPACE {}_metadata", keyspace.name)).await;
         keyspace.drop().await;
