@@ -5,7 +5,7 @@
 use std::{io, path::PathBuf, sync::Arc};
 
 use host::{Clock, Disk, JudgingTime, MinuteLog};
-use metadata::{Registry, SEEN, SeenMark};
+use metadata::{Registry, SEEN, SeenMark, UnstoredPoints};
 use metric::MetricId;
 use store::{Identity, Store};
 
@@ -55,7 +55,8 @@ impl SeenTimes {
         let stored_below = store.names.journal_mark().map_or(0, |mark| mark.stored_below);
         let mark = SeenMark { store: before.store, opening: opening(before), stored_below };
         times.read(mark, store, options);
-        registry.seen().begin(memtable.clone());
+        let unstored: Arc<dyn UnstoredPoints> = memtable.clone();
+        registry.seen().begin(Arc::downgrade(&unstored));
         times.save(stored_below);
         Some(times)
     }

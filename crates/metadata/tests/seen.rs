@@ -41,7 +41,8 @@ impl UnstoredPoints for Unstored {
 fn registry(metrics: &[(&str, &[Timestamp])]) -> (Registry, Arc<Unstored>) {
     let (registry, unstored) = (Registry::new(), Arc::new(Unstored::default()));
     registry.seen().move_to(NOW);
-    registry.seen().begin(unstored.clone());
+    let of_times: Arc<dyn UnstoredPoints> = unstored.clone();
+    registry.seen().begin(Arc::downgrade(&of_times));
     let policy = registry.intern(&Policy::default());
     for (name, times) in metrics {
         let id = registry.write().create(registry.hash(name.as_bytes()), name, policy, NOW);

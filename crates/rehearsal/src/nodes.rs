@@ -499,6 +499,9 @@ impl Nodes {
                 worked.map_err(|error| format!("while node {place} flushes, node {other}: {error}"))?;
             self.truth = truth;
             if let Meanwhile::Flush(points) = &meanwhile {
+                // Either may be ahead, and has looked for names of these seconds before there was one.
+                self.catch_up(place);
+                self.catch_up(other);
                 self.note_sent(other, points);
             }
             if let Some(deleted) = deleted {

@@ -70,7 +70,7 @@ impl Seen {
 
     /// Asked for first: what is only in the journal may be in memory afterwards, and must then be found there.
     fn are_known(&self) -> bool {
-        self.is_begun() && self.unstored.get().is_some_and(|unstored| unstored.are_known())
+        self.is_begun() && self.unstored().is_some_and(|unstored| unstored.are_known())
     }
 }
 
@@ -111,7 +111,7 @@ impl TimeFilter<'_> {
             .filter(|place| shown[place / 64] >> (place % 64) & 1 == 0)
             .map(|place| MetricId(first + place as u32))
             .collect();
-        let Some(unstored) = self.seen.unstored.get().filter(|_| !hidden.is_empty()) else { return shown };
+        let Some(unstored) = self.seen.unstored().filter(|_| !hidden.is_empty()) else { return shown };
         unstored.spans(&hidden, &mut |id, from, until| {
             let place = (id.0 - first) as usize;
             let is_fresh = since.is_some_and(|since| since[place] <= until);

@@ -1,7 +1,7 @@
 //! The first and the last bucket of each metric.
 
 use std::sync::{
-    Arc, OnceLock,
+    Arc, OnceLock, Weak,
     atomic::{AtomicBool, Ordering::SeqCst},
 };
 
@@ -120,7 +120,8 @@ pub struct Seen {
     /// Set once what is stored is known.
     is_begun: AtomicBool,
     pub(super) table: RwLock<Table>,
-    pub(super) unstored: OnceLock<Arc<dyn UnstoredPoints>>,
+    /// The owner of the points has the names, and these times with them.
+    unstored: OnceLock<Weak<dyn UnstoredPoints>>,
 }
 
 impl Seen {
@@ -135,9 +136,14 @@ impl Seen {
     }
 
     /// From here on every row is noted before it is written, and those that are stored are known.
-    pub fn begin(&self, unstored: Arc<dyn UnstoredPoints>) {
+    pub fn begin(&self, unstored: Weak<dyn UnstoredPoints>) {
         let _ = self.unstored.set(unstored);
         self.is_begun.store(true, SeqCst);
+    }
+
+    /// The owner of points that are in no row yet.
+    pub(super) fn unstored(&self) -> Option<Arc<dyn UnstoredPoints>> {
+        self.unstored.get()?.upgrade()
     }
 
     /// The metrics of these ids may have rows of any time until `last`, or of any time without it.

@@ -10,6 +10,8 @@ const CHUNK: usize = 256 << 10;
 const DAMAGE: usize = 1 << 20;
 /// Reads of bytes that are not a record, or that cannot be read, before they are given up.
 const ATTEMPTS: u32 = 3;
+/// Searches for the next record that are made again because reads of theirs failed. A disk may take seconds for each.
+const SEARCHES_AGAIN: u32 = 1;
 /// Bytes that are read one by one where a larger read failed.
 const PAGE: usize = 4096;
 
@@ -117,7 +119,7 @@ pub(super) fn walk(file: &dyn DiskFile, len: u64, seal: &Seal, mut each: impl Fn
         let end = next.unwrap_or(view.len);
         // A record may be where the search could not read, however much a later read returns.
         if search.has_hole_in(offset, end) {
-            if searches < ATTEMPTS {
+            if searches < SEARCHES_AGAIN {
                 (attempts, searches) = (0, searches + 1);
             } else {
                 each(Part::Unread(offset, end - offset));
