@@ -1,7 +1,7 @@
 //! Deleting the points of metrics: their partitions in every table of their policies, and those that other tables have. An id is
 //! made of the name, so that points left there would come back with the name.
 //!
-//! A node knows the policies that its rules or the tables of names told it. Under another one, which was over before this node
+//! A node knows the policies that it has by its rules or by the tables of names. Under another one, which was over before this node
 //! knew the metric, other nodes may have stored points: the tables of the keyspace that are of no policy are searched for them.
 
 use std::collections::HashSet;

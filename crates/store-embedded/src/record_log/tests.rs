@@ -247,7 +247,7 @@ fn a_file_that_the_list_of_the_folder_lacked_is_not_replaced() {
 
 /// Seed 50888: the disk was right again between the search for the next record and the last read of the bytes before it.
 #[test]
-fn reads_that_fail_for_a_while_are_no_damage() {
+fn reads_that_fail_for_a_while_do_not_count_as_damage() {
     for failing in 0..160 {
         let (data, path, bytes) = small();
         let left = Arc::new(AtomicU64::new(failing));
