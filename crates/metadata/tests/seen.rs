@@ -71,7 +71,7 @@ const METRICS: [(&str, &[Timestamp]); 6] = [
 
 #[test]
 fn names_and_branches_are_found_where_they_have_points() {
-    let (registry, _) = registry(&METRICS);
+    let (registry, _memory) = registry(&METRICS);
     for is_compact in [false, true] {
         if is_compact {
             registry.compact_fully();
@@ -109,7 +109,7 @@ fn points_in_memory_count_and_spilled_points_hide_nothing() {
 #[test]
 fn tags_are_those_of_metrics_with_points() {
     let old: &[Timestamp] = &[NOW - 30 * DAY];
-    let (registry, _) = registry(&[("cpu;host=a;old=1", old), ("cpu;host=b", &[NOW]), ("cpu;host=c", &[NOW])]);
+    let (registry, _memory) = registry(&[("cpu;host=a;old=1", old), ("cpu;host=b", &[NOW]), ("cpu;host=c", &[NOW])]);
     let now = limits(NOW - HOUR, NOW);
     let expressions = || TagExpressions::read(&["name=cpu"], |_| unreachable!("no pattern")).unwrap();
     let found = registry.tagged(&expressions(), &now).unwrap();
@@ -177,7 +177,7 @@ fn metrics_without_points_for_longer_than_their_rule_says_are_hidden() {
 
 #[test]
 fn a_name_is_compared_with_rules_once() {
-    let (registry, _) = registry(&METRICS);
+    let (registry, _memory) = registry(&METRICS);
     let (some, compared) = rules(&[("dead", Some(14 * DAYS)), ("live", Some(14 * DAYS))]);
     registry.set_stale_rules(some);
     while registry.compact() {}
@@ -214,14 +214,14 @@ fn sizes_count_what_is_there() {
 
 #[test]
 fn a_file_of_times_counts_for_the_store_that_it_is_of_and_not_for_a_later_one() {
-    let (first, _) = registry(&METRICS);
+    let (first, _memory) = registry(&METRICS);
     let (disk, folder) = (SimulatedDisk::new(), Path::new("/data"));
     disk.create_dir_all(folder).unwrap();
     let path = folder.join("seen");
     let mark = SeenMark { store: 7, opening: 8, stored_below: 5 };
     first.seen().save(&disk, &path, mark, MetricId(9)).unwrap();
     let read = |mark: SeenMark| {
-        let (second, _) = registry(&METRICS.map(|(name, _)| (name, &[][..])));
+        let (second, _of_second) = registry(&METRICS.map(|(name, _)| (name, &[][..])));
         let read: Result<(), String> = Seen::read(second.seen(), &disk, &path, mark);
         read.map(|()| find(&second, "*", &limits(NOW - DAY, NOW)))
     };
@@ -241,7 +241,7 @@ fn a_file_of_times_counts_for_the_store_that_it_is_of_and_not_for_a_later_one() 
 
 #[test]
 fn ids_that_were_given_once_stay_given_whatever_the_age_of_the_file() {
-    let (registry, _) = registry(&METRICS);
+    let (registry, _memory) = registry(&METRICS);
     let (disk, folder) = (SimulatedDisk::new(), Path::new("/data"));
     disk.create_dir_all(folder).unwrap();
     let path = folder.join("seen");
@@ -264,7 +264,7 @@ fn ids_that_were_given_once_stay_given_whatever_the_age_of_the_file() {
 
 #[test]
 fn metrics_of_unknown_times_are_found_until_the_newest_time_of_the_store() {
-    let (registry, _) = registry(&METRICS);
+    let (registry, _memory) = registry(&METRICS);
     registry.seen().note_unknown([MetricId(4)].into_iter(), Some(NOW - 10 * DAY));
     assert_eq!(find(&registry, "*", &limits(NOW - 20 * DAY, NOW - 12 * DAY)), "live none");
     assert_eq!(find(&registry, "*", &limits(NOW - DAY, NOW)), "live");
@@ -274,7 +274,7 @@ fn metrics_of_unknown_times_are_found_until_the_newest_time_of_the_store() {
 
 #[test]
 fn a_metric_takes_little_more_than_two_bytes() {
-    let (registry, _) = registry(&[]);
+    let (registry, _memory) = registry(&[]);
     registry.seen().note((0..1_000_000).map(|id| (MetricId(id), NOW, NOW)));
     assert!(registry.seen().memory_bytes() < 2_060_000, "{}", registry.seen().memory_bytes());
 }
