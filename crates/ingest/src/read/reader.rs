@@ -217,11 +217,11 @@ impl Reader {
 
     /// Whether a flush stored points meanwhile that count as not stored.
     fn is_overtaken(&self, readings: &[Option<Reading>]) -> bool {
-        let mut may_be = readings.iter().flatten().filter(|reading| reading.may_be_overtaken()).peekable();
-        may_be.peek().is_some() && {
+        let may_be: Vec<&Reading> = readings.iter().flatten().filter(|reading| reading.may_be_overtaken()).collect();
+        may_be.chunks(GROUP).any(|group| {
             let memtable = self.memtable.lock();
-            may_be.any(|reading| reading.is_overtaken(&memtable))
-        }
+            group.iter().any(|reading| reading.is_overtaken(&memtable))
+        })
     }
 
     async fn read(
