@@ -261,9 +261,9 @@ impl Network {
         self.state().act = Some(Act { place, statements, work: Box::new(work) });
     }
 
-    /// Forgets the work that was not done.
-    pub(crate) fn act_ended(&self) {
-        self.state().act = None;
+    /// Forgets the work, unless it has begun, which it returns.
+    pub(crate) fn act_ended(&self) -> bool {
+        self.state().act.take().is_none()
     }
 
     /// The work that is due before this statement.

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     time::Duration,
 };
 
@@ -482,7 +482,10 @@ impl Nodes {
         self.is_unsettled |= matches!(meanwhile, Meanwhile::Flush(_));
         let waiting = self.waiting_names(other);
         let does = meanwhile.clone();
+        let (has_ended, ended) = mpsc::channel();
         self.network.act_at(place, statements, move || {
+            // Dropped at the end, whichever that is.
+            let _has_ended: mpsc::Sender<()> = has_ended;
             let Some(of_other) = network.alive(other) else { return };
             let mut deleted = None;
             let worked = match &does {
@@ -493,7 +496,10 @@ impl Nodes {
             *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(worked.map(|()| (truth, deleted)));
         });
         let flushed = flush(&alive.life)?;
-        self.network.act_ended();
+        if self.network.act_ended() {
+            // Before a statement of a background task, which no flush waits for.
+            let _ = ended.recv();
+        }
         if let Some(worked) = done.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let (truth, deleted) =
                 worked.map_err(|error| format!("while node {place} flushes, node {other}: {error}"))?;
