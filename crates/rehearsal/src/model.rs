@@ -88,7 +88,7 @@ pub struct Model {
     /// Whether it is of a backup that lacks parts of files: coarse slots may lack points, or have those that finer slots lack.
     pub(crate) has_losses: bool,
     /// Whether policies may have several first steps.
-    pub has_first_steps: bool,
+    pub(crate) has_first_steps: bool,
     rank: u64,
     /// Points up to this rank are stored: no journal has them.
     stored: u64,
