@@ -20,6 +20,8 @@ pub fn check(settings: &Settings) -> Result<(), String> {
         ("receive.memory", settings.receive.memory),
     ];
     let mut problems: Vec<String> = limits.into_iter().filter_map(|(key, limit)| too_small(key, limit)).collect();
+    let zeros = zeros(settings).into_iter().filter(|(_, is_zero, _)| *is_zero);
+    problems.extend(zeros.map(|(key, _, what)| format!("{key} must not be 0: {what}")));
     let listen = &settings.listen;
     let of_points = [&listen.line, &listen.pickle, &listen.protobuf];
     let of_http = [listen.http.clone(), listen.admin.next_to(listen.http.as_ref())];
@@ -27,6 +29,32 @@ pub fn check(settings: &Settings) -> Result<(), String> {
         problems.push(NOTHING.to_owned());
     }
     if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+}
+
+/// Settings that may not be zero, whether they are, and what would come of it.
+fn zeros(settings: &Settings) -> Vec<(&'static str, bool, &'static str)> {
+    const REFUSED: &str = "every request would be refused";
+    const CLOSED: &str = "every connection would be closed at once";
+    const NO_REST: &str = "it would be done all the time";
+    let Settings { receive, data, rules, http, query, peers, tables, .. } = settings;
+    let is_nothing = |bytes: Bytes| bytes.0 == 0;
+    vec![
+        ("receive.max_frame", is_nothing(receive.max_frame), "every frame would be skipped"),
+        ("receive.max_body", is_nothing(receive.max_body), REFUSED),
+        ("data.expire_every", data.expire_every.is_zero(), NO_REST),
+        ("rules.reload_every", rules.reload_every.is_zero(), NO_REST),
+        ("http.max_header_bytes", is_nothing(http.max_header_bytes), REFUSED),
+        ("http.idle_timeout", http.idle_timeout.is_zero(), CLOSED),
+        ("http.head_timeout", http.head_timeout.is_zero(), CLOSED),
+        ("http.body_timeout", http.body_timeout.is_zero(), CLOSED),
+        ("http.answer_memory", is_nothing(http.answer_memory), REFUSED),
+        ("query.timeout", query.timeout.is_zero(), REFUSED),
+        ("query.memory", is_nothing(query.memory), REFUSED),
+        ("query.max_target_bytes", is_nothing(query.max_target_bytes), REFUSED),
+        ("query.max_response_bytes", is_nothing(query.max_response_bytes), REFUSED),
+        ("cassandra.reconcile_every", tables.reconcile_every.is_zero(), NO_REST),
+        ("peers.timeout", peers.timeout.is_zero(), "no answer of another node could come in time"),
+    ]
 }
 
 fn too_small(key: &str, limit: Bytes) -> Option<String> {
@@ -55,6 +83,25 @@ mod tests {
             assert_eq!(checked(&format!("[{section}]\n{key} = \"1MiB\"")), Ok(()));
             let refusal = checked(&format!("[{section}]\n{key} = \"1023KiB\"")).unwrap_err();
             assert!(refusal.starts_with(&format!("{section}.{key} must be at least 1MiB, not 1023KiB")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn zeros_with_which_nothing_would_work_are_refused_together() {
+        let refusal =
+            checked("[http]\nidle_timeout = \"0s\"\nhead_timeout = \"0s\"\n[query]\nmemory = \"0B\"").unwrap_err();
+        let expected = [
+            "http.idle_timeout must not be 0: every connection would be closed at once",
+            "http.head_timeout must not be 0: every connection would be closed at once",
+            "query.memory must not be 0: every request would be refused",
+        ];
+        assert_eq!(refusal.lines().collect::<Vec<&str>>(), expected);
+        for (key, ..) in zeros(&Settings::default()) {
+            let definition = crate::settings::definitions().find(|known| known.path() == key);
+            let mut settings = Settings::default();
+            let set = definition.unwrap_or_else(|| panic!("{key}")).set;
+            assert!(["0s", "0B"].iter().any(|text| set(&mut settings, text).is_ok()), "{key}");
+            assert!(check(&settings).unwrap_err().starts_with(key), "{key}");
         }
     }
 

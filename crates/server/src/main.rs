@@ -1,5 +1,6 @@
 //! The program `plumbago`: reads the command line and runs the subcommand.
 
+mod addresses;
 mod admin;
 mod allocator;
 mod asked;
