@@ -9,7 +9,7 @@ use std::{
 use host::{Disk, Open};
 use store_embedded::NewerFile;
 
-use crate::error::BackupError;
+use crate::{error::BackupError, manifest};
 
 /// The folder in an existing data folder that has the files of a restore until all are there.
 pub(crate) const RESTORING: &str = ".restoring";
@@ -20,8 +20,16 @@ const OF_JOURNAL: &str = "versions 1 and 2";
 /// Whether a server may open a data folder.
 ///
 /// # Errors
-/// A restore into it was interrupted, a later version wrote part of it, or this user may not read a file of it.
+/// It is a backup, a restore into it was interrupted, a later version wrote part of it, or this user may not read a file of it.
 pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    if disk.exists(&data.join(manifest::FILE)) {
+        return Err(BackupError::Folder(format!(
+            "{data} is a backup ({file} is there), which a server would change: restore it into an empty folder, `plumbago restore {data} \
+             FOLDER`, and start there; where {data} is a copy that need not stay one, remove {file} from it",
+            data = data.display(),
+            file = manifest::FILE,
+        )));
+    }
     let restoring = data.join(RESTORING);
     if disk.exists(&restoring) {
         return Err(BackupError::Folder(format!(
@@ -98,6 +106,17 @@ mod tests {
     use host::SimulatedDisk;
 
     use super::*;
+
+    #[test]
+    fn a_backup_is_not_a_data_folder() {
+        let disk = SimulatedDisk::new();
+        disk.create_dir_all(Path::new("/backups/backup-000001/store")).unwrap();
+        let start = || may_start(&disk, Path::new("/backups/backup-000001")).map_err(|error| error.to_string());
+        assert!(start().is_ok());
+        disk.open(Path::new("/backups/backup-000001/backup.json"), Open::Create).unwrap();
+        let error = start().unwrap_err();
+        assert!(error.contains("`plumbago restore /backups/backup-000001 FOLDER`"), "{error}");
+    }
 
     #[test]
     fn an_interrupted_restore_refuses_its_folder_in_every_spelling() {

@@ -492,13 +492,16 @@ impl<'a> Replay<'a> {
     }
 
     /// Keeps the points whose metrics nothing named. Those of a metric that another writer deleted are not lost: the store
-    /// has deleted its name, and the journal named it before what is left of it begins.
+    /// has deleted its name, and the journal named it before what is left of it begins. Nor are those of one that the store has deleted
+    /// while the journal could not be written.
     fn keep_nameless(&mut self) {
         let segments: Vec<&Segment> = self.planned.iter().map(|planned| &planned.segment).collect();
         let mut by_writer: HashMap<Writer, Vec<(Now, ResolvedPoint)>> = HashMap::new();
         for ((writer, metric), points) in self.early.drain().chain(self.left_early.drain()) {
             let id = self.ids.of(writer).resolve(metric);
-            if !id.is_some_and(|id| self.recovered.deleted.contains(&id)) {
+            let is_common = self.ids.of(writer).is_common(metric);
+            let is_deleted_in_store = is_common && self.with.names.is_deleted(metric);
+            if !is_deleted_in_store && !id.is_some_and(|id| self.recovered.deleted.contains(&id)) {
                 by_writer.entry(writer).or_default().extend(points);
             }
         }

@@ -241,6 +241,37 @@ async fn points_whose_metrics_were_found_just_before_their_deletion_make_new_one
     assert_eq!(left(&*open(dir.path(), &driver).await).await, expected, "after a crash");
 }
 
+/// The journal has the points in a segment whose names are in the store, and no deletion.
+#[tokio::test(flavor = "multi_thread")]
+async fn points_of_a_deletion_that_the_journal_could_not_take_are_not_damage() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, &[("a.b", 600, 1.0), ("a.c", 600, 1.0)]).await;
+    ingest.flush().await.unwrap();
+    drop(ingest);
+    let is_full = Arc::new(AtomicBool::new(false));
+    let disk = {
+        let is_full = is_full.clone();
+        FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+            (is_full.load(SeqCst) && call == Call::Write).then(|| std::io::ErrorKind::StorageFull.into())
+        })
+    };
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    let options = ingest::IngestOptions { host, ..options(dir.path(), Duration::from_secs(3600)) };
+    let ingest = Ingest::open(options, Store::of(driver.clone()), registry_of(&*driver).await, rules()).await.unwrap();
+    send(&ingest, &[("a.b", 60, 2.0), ("a.c", 60, 2.0)]).await;
+    let id = ids(&ingest, "a.b")[0];
+    is_full.store(true, SeqCst);
+    assert!(ingest.delete(&[id]).await.is_err());
+    while !driver.is_deleted(id) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    drop(ingest);
+    let again = open(dir.path(), &driver).await;
+    assert_eq!((ids(&again, "a.b"), values(&again, "a.c").await), (Vec::new(), vec![1.0, 2.0]));
+    assert_eq!(again.restored().nameless_points, 0);
+}
+
 #[tokio::test]
 async fn points_that_an_earlier_process_accepted_for_a_metric_that_is_deleted_since_are_not_damage() {
     for memory_limit_bytes in [1 << 30, 0] {

@@ -123,3 +123,46 @@ fn late_points_meanwhile(step: &str, away: Away) {
     }
     live(&|ingest, life| count_all(ingest, life));
 }
+
+/// The times are older than the first stage keeps, so that each point is one of ten seconds.
+#[test]
+fn late_points_of_a_step_that_no_stage_has_any_more_are_reported() {
+    let mut folder = DataFolder { retentions: "1s:3m,10s:20m,60s:2h", ..DataFolder::new() };
+    let base = (now() - 400) / 60 * 60;
+    let live = |folder: &DataFolder, work: &dyn Fn(&Ingest, &tokio::runtime::Runtime)| {
+        let life = runtime(2);
+        let ingest = life.block_on(folder.open()).unwrap();
+        work(&ingest, &life);
+        drop(ingest);
+        life.shutdown_timeout(Duration::from_secs(2));
+    };
+    live(&folder, &|ingest, life| {
+        life.block_on(async {
+            send(ingest, [(base, 1.0), (base + 20, 2.0)]).await;
+            ingest.flush().await.unwrap();
+        });
+    });
+    let (path, aside) = (file_of(&folder, "10s"), folder.dir.path().join("aside"));
+    fs::rename(&path, &aside).unwrap();
+    live(&folder, &|ingest, life| {
+        life.block_on(async {
+            send(ingest, [(base + 10, 4.0), (base + 30, 8.0)]).await;
+            ingest.flush().await.unwrap();
+            assert_eq!(late_files(&folder).len(), 1);
+        });
+    });
+    folder.retentions = "1s:3m,60s:2h";
+    live(&folder, &|ingest, life| {
+        life.block_on(async {
+            send(ingest, [(now(), 1.0)]).await;
+            ingest.flush().await.unwrap();
+            fs::rename(&aside, &path).unwrap();
+            ingest.put_back().await.unwrap();
+            assert_eq!(late_files(&folder), Vec::<String>::new());
+        });
+    });
+    let damaged = fs::read_dir(folder.dir.path().join("damaged")).expect("the points are kept");
+    let names: Vec<String> = damaged.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let expired = format!("~2-expired-{}-{}", base + 10, base + 30);
+    assert!(names.iter().any(|name| name.starts_with("journal_late-") && name.contains(&expired)), "{names:?}");
+}

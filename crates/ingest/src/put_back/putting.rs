@@ -191,18 +191,20 @@ impl PutBackParts {
         for ((fetch, cells), &place) in fetches.iter().zip(&cells).zip(&of) {
             metrics[place].note_stored(fetch, &cells.values);
         }
+        let mut left = NotPutBack::default();
+        metrics.iter().flat_map(|metric| &metric.without_step).for_each(|&time| left.add_expired(time));
         metrics.retain(|metric| !metric.wanted.is_empty() || !metric.stored.is_empty());
         if metrics.is_empty() {
-            return Ok(Some(Put::default()));
+            return Ok(Some(Put { left, ..Put::default() }));
         }
         let this = self.clone();
-        self.elsewhere(move || this.put_now(metrics, stored)).await
+        self.elsewhere(move || this.put_now(metrics, left, stored)).await
     }
 
-    /// Puts points back whose slots memory does not have, either. `None` where jobs were stored since `stored` was counted.
-    fn put_now(&self, mut metrics: Vec<OfMetric>, stored: u64) -> io::Result<Option<Put>> {
+    /// Puts points back whose slots memory does not have, either; others are `left`. `None` where jobs were stored since `stored` was counted.
+    fn put_now(&self, mut metrics: Vec<OfMetric>, left: NotPutBack, stored: u64) -> io::Result<Option<Put>> {
         let PutBackParts { journal, memtable, .. } = self;
-        let mut put = Put::default();
+        let mut put = Put { left, ..Put::default() };
         // No other point gets into memory meanwhile.
         let mut exclusive = journal.exclusive();
         {

@@ -5,9 +5,10 @@
 //! the neighbours are there ([`store::PointStore::slots_kept_longer`]), and nowhere after that.
 //!
 //! Its stage is that of the policy under which it came. Where the metric has another policy now, it goes to the stage of the
-//! same step, whatever that keeps: as a whole slot of a coarser stage, or as a finer point, it would be another point.
+//! same step, whatever that keeps: as a whole slot of a coarser stage, or as a finer point, it would be another point. A late point of a
+//! coarse stage whose step no stage has any more counts as expired: its coarser slots are stored, and would be replaced by it alone.
 
-use std::{collections::HashSet, ops::Range, sync::Arc};
+use std::{cell::RefCell, collections::HashSet, ops::Range, sync::Arc};
 
 use host::Now;
 use metadata::{PolicyHistory, PolicyId, PolicySpan};
@@ -61,6 +62,8 @@ pub(super) struct OfMetric {
     policy: Arc<Policy>,
     pub(super) older: Option<OlderPolicies>,
     pub(super) wanted: Vec<Wanted>,
+    /// The times of points of a coarse step that no stage has any more.
+    pub(super) without_step: Vec<Timestamp>,
     /// Those whose slots the store has, with its values.
     pub(super) stored: Vec<(Wanted, f64)>,
     /// Of those that the store has as they are, one for each slot of the next stage: a flush that failed may have left its coarser
@@ -93,10 +96,15 @@ impl PutBackParts {
             () if has_neighbours(&policy.retention, stage, time, reached, kept_longer / 2) => Age::JustExpired,
             () => Age::Expired,
         };
+        let without_step = RefCell::new(Vec::new());
         let wanted = |&point: &LatePoint| {
             let then = came_under(&history, &point).and_then(|id| table.all.get(usize::from(id))).unwrap_or(&policy);
-            let (stage, at) = place(point, (&then.retention, &policy.retention), now)?;
             let time = Timestamp::from(point.time);
+            if point.is_again && loses_step(point, (&then.retention, &policy.retention), now) {
+                without_step.borrow_mut().push(time);
+                return None;
+            }
+            let (stage, at) = place(point, (&then.retention, &policy.retention), now)?;
             let slot = policy.retention.stages()[stage].slot(time)?;
             Some(Wanted { stage, slot, point: LatePoint { at, ..point }, age: age(stage, time) })
         };
@@ -110,7 +118,9 @@ impl PutBackParts {
             true => history.iter().flat_map(|span| table.each_alone(span.policy)).cloned().collect(),
             false => Vec::new(),
         };
-        Some(OfMetric { metric, policy_id, policy, older, wanted, stored: Vec::new(), again: Vec::new(), policies })
+        let without_step = without_step.into_inner();
+        let (stored, again) = (Vec::new(), Vec::new());
+        Some(OfMetric { metric, policy_id, policy, older, wanted, without_step, stored, again, policies })
     }
 }
 
@@ -160,6 +170,13 @@ pub(super) fn place(
         };
         Some((stage, at))
     })
+}
+
+/// Whether a point came for a coarse stage, and no stage has its step now.
+fn loses_step(point: LatePoint, (then, retention): (&Retention, &Retention), now: Timestamp) -> bool {
+    let Some((stage @ 1.., _)) = place(point, (then, then), now) else { return false };
+    let step = then.stages()[stage].resolution();
+    retention.stages().iter().all(|stage| stage.resolution() != step)
 }
 
 /// The stage that a point is accepted for at a time.

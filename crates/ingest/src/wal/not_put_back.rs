@@ -109,7 +109,7 @@ impl NotPutBack {
         });
         let expired = self.times.map(|(first, last)| {
             format!(
-                "{} points of it, from {} to {}, are not put back: their slots had expired when it could be read; \
+                "{} points of it, from {} to {}, are not put back: their slots had expired when it could be read, or a changed retention has no stage for them; \
                  coarser slots over these points lack them, unless they were stored before",
                 self.expired,
                 utc(first),
