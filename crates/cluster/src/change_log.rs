@@ -7,9 +7,9 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use host::{Clock, MinuteLog};
@@ -27,8 +27,14 @@ pub(crate) const WRITE_EVERY: Duration = Duration::from_millis(200);
 /// Rows of one statement: a mutation of a megabyte.
 const ROWS: usize = 16;
 
-/// How long the names in the journal wait at a start for deletions of other nodes.
-const FIRST_FOLLOWED: Duration = Duration::from_secs(10);
+/// How long new names wait for deletions of other nodes, at a start and where this node could not read them.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The same, where that has not helped: two polls.
+const SHORT_PATIENCE: Duration = Duration::from_secs(1);
+
+/// Four polls: what was followed within this time is followed.
+const RECENTLY: Duration = Duration::from_secs(2);
 
 /// Names that wait. Further ones are counted, and found by other nodes when they next read all names.
 const QUEUED: usize = 200_000;
@@ -94,8 +100,10 @@ pub(crate) struct ChangeLog {
     queue: Mutex<Queue>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Whether this node has followed the changes from before its start.
-    has_followed: watch::Sender<bool>,
+    /// When this node last had followed all changes.
+    followed: watch::Sender<Option<Instant>>,
+    /// Whether names have waited for that without success.
+    is_hopeless: AtomicBool,
     failures: MinuteLog,
     written: AtomicU64,
     dropped: AtomicU64,
@@ -107,7 +115,8 @@ impl ChangeLog {
             clock,
             queue: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            has_followed: watch::channel(false).0,
+            followed: watch::channel(None).0,
+            is_hopeless: AtomicBool::new(false),
             failures: MinuteLog::new(),
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
@@ -147,19 +156,22 @@ impl ChangeLog {
         }
     }
 
-    /// Notes that this node has followed the changes from before its start.
+    /// Notes that this node has followed all changes.
     pub(crate) fn has_followed(&self) {
-        self.has_followed.send_if_modified(|has_followed| !std::mem::replace(has_followed, true));
+        self.is_hopeless.store(false, Relaxed);
+        self.followed.send_replace(Some(self.clock.instant()));
     }
 
-    /// Before names are registered: waits, for ten seconds at most, until this node has followed the changes from before its
-    /// start. A start writes the names in its journal again, and other nodes may have deleted some of them meanwhile.
+    /// Before names are registered: waits, for ten seconds at most, until this node has followed what others changed before. A start writes the
+    /// names in its journal, and a node that was cut off from the tables those that came meanwhile: other nodes may have deleted some of
+    /// them. Where that had no success, it waits for a second only, until it has followed again.
     pub(crate) async fn wait_until_followed(&self) {
-        let mut has_followed = self.has_followed.subscribe();
-        let followed = tokio::time::timeout(FIRST_FOLLOWED, has_followed.wait_for(|&has_followed| has_followed)).await;
-        if followed.is_err() {
-            self.has_followed();
-        }
+        let is_recent =
+            |at: &Option<Instant>| at.is_some_and(|at| self.clock.instant().saturating_duration_since(at) < RECENTLY);
+        let patience = if self.is_hopeless.load(Relaxed) { SHORT_PATIENCE } else { PATIENCE };
+        let mut followed = self.followed.subscribe();
+        let waited = tokio::time::timeout(patience, followed.wait_for(is_recent)).await;
+        self.is_hopeless.fetch_or(waited.is_err(), Relaxed);
     }
 
     fn now(&self) -> i64 {

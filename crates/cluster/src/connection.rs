@@ -230,6 +230,12 @@ impl NodesTable for Connection {
         Connection::saw_other(self, is_of_other_replica);
     }
 
+    fn follow_calendar(&self, ahead: Duration) {
+        if let Some(driver) = self.driver.get() {
+            driver.set_ahead(ahead);
+        }
+    }
+
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
         async move { self.driver()?.nodes().await }.boxed()
     }

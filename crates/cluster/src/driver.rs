@@ -159,7 +159,8 @@ impl NameStore for ClusterDriver {
 
     fn names_are_current(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            if self.tables.is_up() {
+            // Without an id of its own this node follows nothing.
+            if self.tables.is_up() && self.tables.own().is_some() {
                 self.log.wait_until_followed().await;
             }
             Ok(())

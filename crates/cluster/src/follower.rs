@@ -1,7 +1,7 @@
 //! Follows the names that other nodes create and delete, through the table `changes`.
 //!
 //! 1. A poll reads the keys that may be new ([`ChangeReads`]), then the rows of those that were not applied.
-//! 2. Created names get ids here, unless a later deletion was applied: then the tables of names decide. A known name is in such a
+//! 2. Created names get ids here, unless a deletion of them was applied: then the tables of names decide. A known name is in such a
 //!    row where its policy was changed: it is taken over where this node has no points of the metric.
 //! 3. Deleted names are looked up: what was created here since and waits to be written there stays, and so does what is in the tables and
 //!    was not made again since the deletion, as far as they know. The others are deleted here with their points, except points of slots
@@ -40,11 +40,11 @@ pub(crate) const POLL: Duration = Duration::from_millis(500);
 /// Rows read by one statement: 6 MiB at most, unless names are very long.
 const ROWS: usize = 64;
 
-/// Deletions that are remembered. Creations that are older and come later are looked up; beyond this number they are shown until
-/// the next read of all names.
+/// Deletions that are remembered. Creations of their names are looked up; beyond this number they are shown until the next read of
+/// all names.
 const DELETIONS: usize = 200_000;
 
-/// Pause before a second look at a deletion whose names are still in the tables: another data centre may get them later.
+/// Pause before a second look at what the tables did not have as the log says: another data centre may get them later.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// Counts of following.
@@ -77,6 +77,8 @@ struct State {
     deletions: HashMap<String, i64>,
     /// Names that were to be deleted, and were still in the tables; when to look again.
     doubtful: Vec<(Instant, Vec<(String, Timestamp)>)>,
+    /// Names that were created around a deletion, and were not in the tables; when to look again.
+    missing: Vec<(Instant, Vec<String>)>,
     /// Whether a poll has succeeded: what it read may be older than what this node has known since before its start.
     has_polled: bool,
 }
@@ -193,7 +195,7 @@ impl Follower {
         self.log.saw(key.written);
         let count = names.len() as u64;
         match changed {
-            Changed::Created(policy) => self.create(driver, state, key.written, names, policy).await?,
+            Changed::Created(policy) => self.create(driver, state, names, policy).await?,
             Changed::Deleted => {
                 remember(&mut state.deletions, &names, key.written);
                 let left = self.delete(driver, names, Deleter::Another).await?;
@@ -210,12 +212,12 @@ impl Follower {
     async fn create(
         &self,
         driver: &dyn SharedTables,
-        state: &State,
-        written: i64,
+        state: &mut State,
         names: Vec<(String, Timestamp)>,
         policy: Policy,
     ) -> Result<(), StoreError> {
-        let is_doubtful = |name: &str| state.deletions.get(name).is_some_and(|deleted| written < *deleted);
+        // Whichever came first by the rows: the deletion may have reached the tables behind the name, and the log before it.
+        let is_doubtful = |name: &str| state.deletions.contains_key(name);
         let (doubtful, created): (Vec<_>, Vec<_>) = names.into_iter().partition(|(name, _)| is_doubtful(name));
         let metric = |(name, created_on)| SharedMetric {
             name,
@@ -225,7 +227,15 @@ impl Follower {
         };
         let mut metrics: Vec<SharedMetric> = created.into_iter().map(metric).collect();
         if !doubtful.is_empty() {
-            metrics.extend(driver.lookup(doubtful.into_iter().map(|(name, _)| name).collect()).await?);
+            let mut missing: HashSet<String> = doubtful.into_iter().map(|(name, _)| name).collect();
+            let found = driver.lookup(missing.iter().cloned().collect()).await?;
+            for metric in &found {
+                missing.remove(&metric.name);
+            }
+            if !missing.is_empty() {
+                state.missing.push((self.clock.instant() + LOOK_AGAIN, missing.into_iter().collect()));
+            }
+            metrics.extend(found);
         }
         self.rescan.created(metrics.iter().map(|metric| metric.name.as_str()));
         if !state.has_polled {
@@ -246,11 +256,14 @@ impl Follower {
         names: Vec<(String, Timestamp)>,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
+        // A name that is just written would be in the tables behind the look, and gone from here.
+        let turn = self.ingest.registration_turn().await;
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
         let mut known: HashMap<String, (MetricId, Timestamp)> = {
             let registry = self.ingest.registry();
             let shown = registry.read();
-            let id = |name: &str| shown.find(registry.hash(name.as_bytes()), name.as_bytes());
+            // A read of all names may have found it gone: it comes back under its id, with its points.
+            let id = |name: &str| shown.find_hidden_too(registry.hash(name.as_bytes()), name.as_bytes());
             let known = names.into_iter().filter_map(|(name, at)| Some((id(&name)?, name, at)));
             // Points for it came here after this deletion: its rows are still to be written. In the same second it is the one that
             // was deleted, as a journal that is replayed may name it; points of later seconds make it again. A journal does not
@@ -266,7 +279,7 @@ impl Follower {
         let mut gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
         let again = self.made_again(driver, &known).await?;
         gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
-        let deleted = self.ingest.delete_followed(&gone).await;
+        let deleted = self.ingest.delete_followed(&gone, turn).await;
         deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
         self.rescan.created(again.iter().map(|metric| metric.name.as_str()));
         if let Err(error) = adopt(again, &*self.local, &self.ingest).await {
@@ -306,6 +319,12 @@ impl Follower {
         while let Some((_, names)) = state.doubtful.first().filter(|(due, _)| *due <= now) {
             self.delete(driver, names.clone(), Deleter::Another).await?;
             state.doubtful.remove(0);
+        }
+        while let Some((_, names)) = state.missing.first().filter(|(due, _)| *due <= now) {
+            let found = driver.lookup(names.clone()).await?;
+            self.rescan.created(found.iter().map(|metric| metric.name.as_str()));
+            adopt(found, &*self.local, &self.ingest).await?;
+            state.missing.remove(0);
         }
         Ok(())
     }

@@ -28,6 +28,12 @@ const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// The time between two reads that counts as silence, at most: reads that fail between them say nothing of other nodes.
 const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
 
+/// A calendar that is further ahead is not followed by write times: its node is wrong, and would take the others with it.
+const FURTHEST: Duration = Duration::from_secs(900);
+
+/// A calendar that is ahead by this is not followed: a correction that loses is made again for two minutes.
+const SECONDS: Duration = Duration::from_secs(60);
+
 /// Characters of a version that are kept.
 const VERSION_SHOWN: usize = 100;
 
@@ -80,6 +86,14 @@ struct Seen {
     silence: Duration,
 }
 
+impl Seen {
+    /// How far its calendar is ahead of this node's.
+    fn ahead(&self, now: Instant, now_ms: i64) -> Duration {
+        let shown = self.row.heartbeat_ms.saturating_add(now.saturating_duration_since(self.since).as_millis() as i64);
+        Duration::from_millis(u64::try_from(shown.saturating_sub(now_ms)).unwrap_or(0))
+    }
+}
+
 /// A node that asked.
 struct LookedUp {
     at: Instant,
@@ -110,6 +124,8 @@ pub(crate) struct Members {
     left: Mutex<Option<Instant>>,
     known: Mutex<Known>,
     failures: MinuteLog,
+    /// Reports of calendars that differ.
+    calendars: MinuteLog,
     /// Held while the table is read, so that an older read does not come after a newer one. Nodes that were looked up since they asked.
     reading: tokio::sync::Mutex<HashMap<String, LookedUp>>,
 }
@@ -129,6 +145,7 @@ impl Members {
             left: Mutex::default(),
             known: Mutex::default(),
             failures: MinuteLog::new(),
+            calendars: MinuteLog::new(),
             reading: tokio::sync::Mutex::default(),
         }
     }
@@ -304,6 +321,29 @@ impl Members {
                 known.nodes.insert(node, Seen { row, since, silence });
             }
         }
+        let others = known.nodes.values().filter(|seen| Some(seen.row.node) != own);
+        let ahead: Vec<(Duration, NodeId)> = others.map(|seen| (seen.ahead(now, now_ms), seen.row.node)).collect();
+        self.follow_calendars(&ahead);
+    }
+
+    /// Has write times follow the calendar that is furthest ahead: of two writes of a row Cassandra keeps the later one, and a correction comes
+    /// after what it corrects.
+    fn follow_calendars(&self, ahead: &[(Duration, NodeId)]) {
+        let followed = ahead.iter().map(|(ahead, _)| *ahead).filter(|ahead| SECONDS < *ahead && *ahead <= FURTHEST);
+        self.table.follow_calendar(followed.max().unwrap_or_default());
+        let Some((ahead, node)) = ahead.iter().max().filter(|(ahead, _)| SECONDS < *ahead) else { return };
+        if self.calendars.is_due(self.clock.instant()).is_none() {
+            return;
+        }
+        let seconds = ahead.as_secs();
+        if *ahead <= FURTHEST {
+            tracing::warn!(%node, seconds,
+                "the calendar of another node is ahead of this one's: write times follow it, retentions do not; set the clocks (NTP)");
+        } else {
+            tracing::warn!(%node, seconds,
+                "the calendar of another node is so far ahead of this one's that write times do not follow it: its rows hide \
+                 corrections of this node; set the clocks (NTP)");
+        }
     }
 }
 
@@ -442,6 +482,8 @@ pub(crate) mod tests {
         }
 
         fn saw_other(&self, _is_of_other_replica: bool) {}
+
+        fn follow_calendar(&self, _ahead: Duration) {}
 
         fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
             Box::pin(std::future::ready(Ok(Vec::new())))

@@ -1,5 +1,7 @@
 //! The table by which nodes find each other, as [`crate::Peers`] needs it: over a connection, or simulated.
 
+use std::time::Duration;
+
 use futures::future::BoxFuture;
 use store::StoreError;
 use store_cassandra::{NodeId, NodeRow};
@@ -20,6 +22,9 @@ pub trait NodesTable: Send + Sync + 'static {
 
     /// Notes that there is another node, and whether it is of another replica.
     fn saw_other(&self, is_of_other_replica: bool);
+
+    /// The calendar of another node is so far ahead of this one's, and none that counts is further: write times follow it.
+    fn follow_calendar(&self, ahead: Duration);
 
     /// Reads the rows of all nodes.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>>;

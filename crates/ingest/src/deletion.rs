@@ -30,7 +30,7 @@ use store::{MetricRecord, SharedPoints, StoreError};
 use crate::{
     accept::NewMetrics,
     memtable::Memtable,
-    registration::Registration,
+    registration::{Registration, Turn},
     wal::{Journal, KeptDeletions},
 };
 
@@ -110,8 +110,14 @@ pub(crate) enum Condition<'a> {
     DeletedElsewhere(&'a HashMap<MetricId, Timestamp>),
 }
 
-/// A point in memory that came after the deletion of its metric: name, time, value.
-pub(crate) type LaterPoint = (String, Timestamp, f64);
+/// A point in memory whose slot begins after the deletion of its metric.
+pub(crate) struct LaterPoint {
+    pub(crate) name: String,
+    pub(crate) time: Timestamp,
+    pub(crate) value: f64,
+    /// When the metric was deleted, Unix seconds.
+    pub(crate) deleted_at: Timestamp,
+}
 
 /// Deletes metrics.
 pub(crate) struct Deletion {
@@ -157,7 +163,7 @@ impl Deletion {
 
     /// Deletes metrics; returns how many there were.
     pub(crate) async fn delete(&self, metrics: &[MetricId], condition: Condition<'_>) -> Result<usize, DeletionError> {
-        let deleted = self.delete_all(metrics, condition, &mut Vec::new()).await?;
+        let deleted = self.delete_all(metrics, condition, None, &mut Vec::new()).await?;
         if let Some(shared) = self.shared.as_ref().filter(|_| 0 < deleted) {
             // It is deleted, whatever others know.
             let _ = shared.deletions_are_known().await;
@@ -170,17 +176,19 @@ impl Deletion {
     pub(crate) async fn delete_followed(
         &self,
         metrics: &[(MetricId, Timestamp)],
+        turn: &Turn<'_>,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
         let ids: Vec<MetricId> = metrics.iter().map(|&(id, _)| id).collect();
         let times: HashMap<MetricId, Timestamp> = metrics.iter().copied().collect();
-        self.delete_all(&ids, Condition::DeletedElsewhere(&times), later).await
+        self.delete_all(&ids, Condition::DeletedElsewhere(&times), Some(turn), later).await
     }
 
     async fn delete_all(
         &self,
         metrics: &[MetricId],
         condition: Condition<'_>,
+        turn: Option<&Turn<'_>>,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
         let is_for_all = !matches!(condition, Condition::DeletedElsewhere(_));
@@ -197,7 +205,7 @@ impl Deletion {
         let mut ended = Ok(());
         let size = if self.shared.is_some() { SHARED_GROUP } else { GROUP };
         for group in metrics.chunks(size) {
-            ended = self.delete_group(group, condition, &mut deleted, later).await;
+            ended = self.delete_group(group, condition, turn, &mut deleted, later).await;
             if ended.is_err() {
                 break;
             }
@@ -213,11 +221,19 @@ impl Deletion {
         &self,
         group: &[MetricId],
         condition: Condition<'_>,
+        turn: Option<&Turn<'_>>,
         deleted: &mut usize,
         later: &mut Vec<LaterPoint>,
     ) -> Result<(), DeletionError> {
         // Until the store has deleted the names, no cycle may trim the record of the deletion.
-        let turn = self.registration.turn().await;
+        let own_turn;
+        let turn = match turn {
+            Some(turn) => turn,
+            None => {
+                own_turn = self.registration.turn().await;
+                &own_turn
+            }
+        };
         self.note(group).await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
         let gone: Vec<MetricId> = {
             let mut memtable = self.memtable.lock();
@@ -230,8 +246,15 @@ impl Deletion {
                     let policy = names.policy_id(*id);
                     let points = memtable.view(*id, policy).points();
                     let retention = &self.registry.policy(policy).retention;
-                    let newer = points.staged_times(retention).filter(|(_, time, _)| times[id] < *time);
-                    later.extend(newer.map(|(_, time, value)| (names.name(*id).to_owned(), time, value)));
+                    let deleted_at = times[id];
+                    let newer = points.staged_times(retention).filter(|(_, time, _)| deleted_at < *time);
+                    let name = names.name(*id);
+                    later.extend(newer.map(|(_, time, value)| LaterPoint {
+                        name: name.to_owned(),
+                        time,
+                        value,
+                        deleted_at,
+                    }));
                 }
             }
             drop(names);
@@ -259,7 +282,7 @@ impl Deletion {
             synced.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
         };
         in_journal.await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
-        let in_store = self.registration.delete_queued(&turn).await;
+        let in_store = self.registration.delete_queued(turn).await;
         in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })?;
         if matches!(condition, Condition::DeletedElsewhere(_)) {
             return Ok(());

@@ -19,6 +19,7 @@ use crate::{
     protocol::Protocol,
     put_back::PutBack,
     recovered::Restored,
+    registration::Turn,
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
     supervisor::Supervisor,
@@ -190,18 +191,31 @@ impl Ingest {
         self.stats.deletion.delete(metrics, Condition::Always).await
     }
 
+    /// Waits until no name is on its way to the metrics table, and keeps others from it for as long as the answer lasts.
+    pub async fn registration_turn(&self) -> Turn<'_> {
+        self.stats.registration.turn().await
+    }
+
     /// Deletes metrics from this process that another one deleted from the shared tables at these times, Unix seconds: their
     /// names and points in memory. Points of slots that begin later are accepted again, and make new metrics. Returns how many
-    /// metrics there were.
+    /// metrics there were. Which are meant was found out within the same turn of [`Ingest::registration_turn`].
     ///
     /// # Errors
     /// As [`Ingest::delete`].
-    pub async fn delete_followed(&self, metrics: &[(MetricId, Timestamp)]) -> Result<usize, DeletionError> {
+    pub async fn delete_followed(
+        &self,
+        metrics: &[(MetricId, Timestamp)],
+        turn: Turn<'_>,
+    ) -> Result<usize, DeletionError> {
         let mut later = Vec::new();
-        let deleted = self.stats.deletion.delete_followed(metrics, &mut later).await;
-        for points in later.chunks(ACCEPTED_AGAIN) {
+        let deleted = self.stats.deletion.delete_followed(metrics, &turn, &mut later).await;
+        drop(turn);
+        let of_a_deletion = later.chunk_by(|one, next| one.deleted_at == next.deleted_at);
+        for points in of_a_deletion.flat_map(|points| points.chunks(ACCEPTED_AGAIN)) {
             let mut batch = self.batch(Protocol::Own);
-            points.iter().for_each(|(name, time, value)| batch.point(name.as_bytes(), *time, *value));
+            // A deletion that is followed later, and was made before now, ends these metrics, too.
+            batch.created_on = Some(points[0].deleted_at + 1);
+            points.iter().for_each(|point| batch.point(point.name.as_bytes(), point.time, point.value));
             self.accept(&mut batch).await;
         }
         deleted

@@ -89,6 +89,7 @@ pub use ingest::Ingest;
 pub use options::{IngestError, IngestOptions};
 pub use protocol::Protocol;
 pub use recovered::Restored;
+pub use registration::Turn;
 pub use stats::{Counter, CounterValue, CountersSnapshot};
 pub use store_health::StoreHealth;
 pub use supervisor::{Supervisor, TaskHealth};

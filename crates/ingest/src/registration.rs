@@ -40,6 +40,9 @@ pub(crate) struct Registration {
     errors: AtomicU64,
 }
 
+/// While it lasts, no name is written to the metrics table by others than its owner.
+pub struct Turn<'a>(#[expect(dead_code, reason = "its drop ends the turn")] tokio::sync::MutexGuard<'a, ()>);
+
 impl Registration {
     pub(crate) fn new(
         names: Arc<dyn NameStore>,
@@ -65,8 +68,8 @@ impl Registration {
     }
 
     /// Waits for a write of the metrics table, and makes others wait until the answer is dropped.
-    pub(crate) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
-        self.registration_lock.lock().await
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        Turn(self.registration_lock.lock().await)
     }
 
     /// Queues metrics whose rows are to be deleted.
@@ -75,7 +78,7 @@ impl Registration {
     }
 
     /// Deletes the rows of all metrics that are queued for it, durably. Counts and logs an error; the rest stays queued.
-    pub(crate) async fn delete_queued(&self, _turn: &tokio::sync::MutexGuard<'_, ()>) -> Result<(), StoreError> {
+    pub(crate) async fn delete_queued(&self, _turn: &Turn<'_>) -> Result<(), StoreError> {
         loop {
             let group: Vec<MetricId> = self.deleted.lock().iter().take(GROUP).copied().collect();
             if group.is_empty() {

@@ -153,6 +153,11 @@ pub struct Names<'a> {
 }
 
 impl Names<'_> {
+    /// As [`Names::find`], also a metric that is hidden.
+    pub fn find_hidden_too(&self, hash: u64, name: &[u8]) -> Option<MetricId> {
+        self.table.find(hash, name)
+    }
+
     /// The id of the metric with exactly this name, whose [`Registry::hash`](crate::Registry::hash) is `hash`.
     #[inline]
     pub fn find(&self, hash: u64, name: &[u8]) -> Option<MetricId> {

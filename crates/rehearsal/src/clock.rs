@@ -8,9 +8,10 @@ use std::{
 use host::Clock;
 use tokio::runtime::Handle;
 
-/// Shows the simulated time of the runtime that asks. Threads of no runtime see the time that was asked for last.
+/// Shows the simulated time of the runtime that it was made in, on every thread: one of another node's runtime has another time.
 #[derive(Debug)]
 pub struct SimulatedClock {
+    runtime: Handle,
     state: Mutex<State>,
 }
 
@@ -26,14 +27,16 @@ impl SimulatedClock {
     /// A clock that stands at `calendar` now. Made within the runtime.
     pub fn at(calendar: Duration) -> SimulatedClock {
         let since = tokio::time::Instant::now().into_std();
-        SimulatedClock { state: Mutex::new(State { calendar, since, last: since }) }
+        SimulatedClock { runtime: Handle::current(), state: Mutex::new(State { calendar, since, last: since }) }
     }
 
     fn update<T>(&self, use_state: impl FnOnce(&mut State) -> T) -> T {
+        let now = {
+            let _within = self.runtime.enter();
+            tokio::time::Instant::now().into_std()
+        };
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if Handle::try_current().is_ok() {
-            state.last = state.last.max(tokio::time::Instant::now().into_std());
-        }
+        state.last = state.last.max(now);
         use_state(&mut state)
     }
 

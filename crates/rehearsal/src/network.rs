@@ -391,6 +391,12 @@ impl NodesTable for NodeEnd {
         self.has_others.store(true, Relaxed);
     }
 
+    fn follow_calendar(&self, ahead: Duration) {
+        if let Some(writer) = &self.network.state().places[self.place].writer {
+            writer.set_ahead(ahead);
+        }
+    }
+
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
         async move {
             match self.network.fate(self.place, false) {

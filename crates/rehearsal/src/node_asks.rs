@@ -121,8 +121,16 @@ pub(crate) struct Asked {
     pub(crate) is_last_settled: bool,
 }
 
-/// Compares all series of a node. Returns the slots that were compared, and the nodes that the answers name.
+/// Compares all series of a node. Returns the slots that were compared, and the nodes that the answers name. A query that meets the deletion
+/// of a metric which another node has made again may lack its points: the next one has them.
 pub(crate) fn ask(life: &Life, truth: &Truth, asked: &Asked) -> Result<(u64, BTreeSet<String>), String> {
+    let ids = || (0..asked.listed.len()).map(|metric| find(life, metric)).collect::<Vec<Option<MetricId>>>();
+    let before = ids();
+    let answered = ask_once(life, truth, asked);
+    if answered.is_err() && before != ids() { ask_once(life, truth, asked) } else { answered }
+}
+
+fn ask_once(life: &Life, truth: &Truth, asked: &Asked) -> Result<(u64, BTreeSet<String>), String> {
     // The clock may be behind.
     let now: Timestamp = life.now().max(BASE + SPAN);
     let mut requests = Vec::new();

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use crate::truth::{Number, Truth};
+use crate::truth::{Number, Truth, name_of};
 
 /// Within this time a node that reaches the tables has followed what is in the log.
 const FOLLOWED: Duration = Duration::from_secs(4);
@@ -88,12 +88,21 @@ impl NamesTruth {
         reach.has_names = reaches || reach.has_names && !is_new;
     }
 
-    /// A node ends. `is_gone` says that its folder is empty afterwards: another node is there. `has_logged` that all of its new names are in the
-    /// log. Otherwise some may be in the tables alone, where others find them when they read all names.
-    pub(crate) fn ended(&mut self, place: usize, is_gone: bool, has_logged: bool, now: Duration) {
+    /// A node ends. `is_gone` says that its folder is empty afterwards: another node is there. `has_logged` that its new names are in the
+    /// log. Otherwise some may be in the tables alone, where others find them when they read all names. `unregistered` names are in neither.
+    pub(crate) fn ended(
+        &mut self,
+        place: usize,
+        is_gone: bool,
+        has_logged: bool,
+        unregistered: &BTreeSet<String>,
+        now: Duration,
+    ) {
         self.places[place].since = None;
         for &(metric, _) in self.sent.keys().filter(|(_, of)| *of == place) {
-            self.listed.entry(metric).or_insert(if has_logged { now } else { now + FOUND });
+            if !unregistered.contains(&name_of(metric)) {
+                self.listed.entry(metric).or_insert(if has_logged { now } else { now + FOUND });
+            }
         }
         if is_gone {
             self.places[place].has_names = false;
@@ -118,13 +127,31 @@ impl NamesTruth {
     }
 
     /// Whether another node than this one has created a metric within the last seconds: it may write the name, or say so in the log, after
-    /// a deletion.
+    /// a deletion. One that does not reach the tables cannot tell a deletion in the second of its creation from one before it.
     pub(crate) fn is_fresh(&self, place: usize, metric: Number, now: Duration) -> bool {
         let is_fresh = |(&(of, other), sent): (&(Number, usize), &Duration)| {
-            let since = self.places[other].since;
-            of == metric && other != place && since.is_some_and(|since| now < since.max(*sent) + LISTED)
+            let is_new = match self.places[other].since {
+                Some(since) => now < since.max(*sent) + LISTED,
+                // The deletion began up to two seconds ago.
+                None => now.as_secs() <= sent.as_secs() + 2,
+            };
+            of == metric && other != place && is_new
         };
         self.sent.iter().any(is_fresh)
+    }
+
+    /// Whether a metric may be there although it was deleted.
+    pub(crate) fn may_be_back(&self, metric: Number) -> bool {
+        self.is_any.contains(&metric)
+    }
+
+    pub(crate) fn set_may_be_back(&mut self, metric: Number) {
+        self.is_any.insert(metric);
+    }
+
+    /// The metrics whose latest deletion a node may not have followed.
+    pub(crate) fn unfollowed(&self, place: usize, now: Duration) -> Vec<Number> {
+        self.deleted.keys().copied().filter(|&metric| !self.has_followed(place, metric, now)).collect()
     }
 
     pub(crate) fn deleted_at(&self, metric: Number) -> Option<Duration> {

@@ -43,6 +43,8 @@ pub(crate) struct Ghost {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Truth {
     pub(crate) points: BTreeMap<(Number, Timestamp), Point>,
+    /// Values that others replaced, and their nodes: they may be in the tables.
+    replaced: BTreeMap<(Number, Timestamp), Vec<(u16, f64)>>,
     /// Those of deleted metrics.
     pub(crate) ghosts: BTreeMap<(Number, Timestamp), Vec<Ghost>>,
     /// Whether the calendars of nodes differ: which of two points of a slot is newer is then not known.
@@ -83,6 +85,9 @@ impl Truth {
     pub(crate) fn send(&mut self, owner: u16, metric: Number, time: Timestamp, value: f64) {
         let before = self.points.insert((metric, time), Point { value, owner, is_held: true });
         self.has_overwritten |= before.is_some_and(|point| !point.is_held);
+        if let Some(before) = before {
+            self.replaced.entry((metric, time)).or_default().push((before.owner, before.value));
+        }
     }
 
     /// Everything that this node accepted is in the tables.
@@ -114,6 +119,11 @@ impl Truth {
             (time, Ghost { value, owner, fades: false }, is_held)
         }));
         self.points.retain(|(of, _), _| *of != metric);
+        for (&(_, time), replaced) in self.replaced.range(all(metric)) {
+            let left = replaced.iter().filter(|(owner, _)| remains(*owner, true) == Remains::Anything);
+            before.extend(left.map(|&(owner, value)| (time, Ghost { value, owner, fades: false }, true)));
+        }
+        self.replaced.retain(|(of, _), _| *of != metric);
         let ghosts = self.ghosts.range(all(metric));
         before.extend(ghosts.flat_map(|(&(_, time), ghosts)| ghosts.iter().map(move |ghost| (time, *ghost, true))));
         self.ghosts.retain(|(of, _), _| *of != metric);
@@ -133,6 +143,12 @@ impl Truth {
             ghosts.retain(|ghost| !(ghost.fades && has_followed(*metric, ghost.owner)));
             !ghosts.is_empty()
         });
+    }
+
+    /// Points of a deleted metric that a node may have stay; returns whether there are any.
+    pub(crate) fn keep_ghosts(&mut self, metric: Number, owner: u16) -> bool {
+        let ghosts = self.ghosts.range_mut(all(metric)).flat_map(|(_, ghosts)| ghosts);
+        ghosts.filter(|ghost| ghost.owner == owner).map(|ghost| ghost.fades = false).count() > 0
     }
 
     /// Points of deleted metrics that a node has in memory may be in the tables from now on.

@@ -12,9 +12,10 @@ use std::{
 
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
-    BadPages, Ended, Fidelity, FileKind, Floor, Machine, Planned, Run, SHORT, Scenario, Sent, Step, StoreKind,
-    perform_nodes, with_steps,
+    BadPages, Ended, Ending, Fidelity, FileKind, Floor, Machine, NodeStep, NodesScenario, Planned, Run, SHORT,
+    Scenario, Sent, SentPoint, Step, StoreKind, perform_nodes, with_steps,
 };
+use store_cassandra::Layout;
 
 /// A point for each of these names and ages, from one connection.
 fn send(points: &[(&str, i64)]) -> Step {
@@ -477,6 +478,35 @@ fn nodes_that_go_on_together_know_each_other_after_a_flush_of_minutes() {
 #[test]
 fn a_node_without_a_row_is_known_to_those_that_start_once_it_has_one() {
     perform_nodes(400_084, 60).unwrap();
+}
+
+/// Points that came before a deletion were accepted again behind an earlier one, and counted as a metric that was made after both.
+#[test]
+fn points_that_are_accepted_again_after_a_deletion_do_not_outlive_a_later_one() {
+    use NodeStep::{Delete, End, Pass, Send};
+    let at = |second, value| vec![SentPoint { metric: 7, second, value }];
+    let steps = vec![
+        Send(0, at(0, 1.0)),
+        Delete(0, vec![7]),
+        Send(2, vec![]),
+        Send(0, at(-1, 2.0)),
+        Pass(10),
+        Send(2, at(0, 3.0)),
+        Pass(14),
+        End(2, Ending::Kill),
+        Delete(1, vec![7]),
+    ];
+    let layouts = vec![Layout::Rows; 3];
+    NodesScenario { seed: 420_222, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
+}
+
+/// Seed 420210: a name was logged behind its deletion. Seed 420484: a read of all names hid a metric whose deletion came after that, and it
+/// came back with its points. Seed 421207: a node that was cut off wrote its names before it had read which of them were deleted.
+#[test]
+fn what_is_deleted_stays_deleted_whatever_the_order_in_which_nodes_read_of_it() {
+    for seed in [420_123, 420_210, 420_484, 421_207] {
+        perform_nodes(seed, 60).unwrap_or_else(|error| panic!("{seed}: {error}"));
+    }
 }
 
 /// Seed 10035: a flush wrote the row of a minute and not the ten seconds under it. The point came again from the journal, after a

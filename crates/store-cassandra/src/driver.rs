@@ -50,6 +50,11 @@ impl CassandraDriver {
         self.points.timestamps.continue_after(timestamp);
     }
 
+    /// Rows written from now on have timestamps that are so far ahead of the clock: as the calendars of other nodes are.
+    pub fn set_ahead(&self, ahead: std::time::Duration) {
+        self.points.timestamps.set_ahead(ahead);
+    }
+
     /// Why no node of the points' cluster can be reached; `None` while any node is connected, in whatever state. Sends nothing
     /// while one is connected.
     pub async fn unreachable_reason(&self) -> Option<String> {

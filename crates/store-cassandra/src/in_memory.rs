@@ -107,6 +107,11 @@ impl InMemoryWriter {
         self.timestamps.last()
     }
 
+    /// As [`crate::CassandraDriver::set_ahead`].
+    pub fn set_ahead(&self, ahead: std::time::Duration) {
+        self.timestamps.set_ahead(ahead);
+    }
+
     /// Its time, Unix seconds.
     pub(crate) fn now(&self) -> Timestamp {
         self.clock.now()

@@ -56,6 +56,8 @@ pub struct Batch {
     pub(super) sender: u64,
     /// The sender is another machine, whose clock is another one.
     pub(crate) is_remote: bool,
+    /// Unix seconds that metrics of its points count as created on, where that is earlier than now.
+    pub(crate) created_on: Option<Timestamp>,
     /// A point came without a time and got it here, as [`crate::Acceptor::time_for_none`] tells.
     pub(super) has_timeless: bool,
     registry: Arc<Registry>,
@@ -83,6 +85,7 @@ impl Batch {
             protocol,
             sender,
             is_remote: false,
+            created_on: None,
             has_timeless: false,
             registry,
             text: Vec::new(),

@@ -151,12 +151,12 @@ impl NewMetrics {
         })
     }
 
-    /// Creates the metrics that do not exist, and calls `id_of` with the place and the id of each. Returns the places of
-    /// those that a limit forbids, of all or of the `listener` they came by, and why.
+    /// Creates the metrics that do not exist, as of `created_on`, and calls `id_of` with the place and the id of each. Returns the
+    /// places of those that a limit forbids, of all or of the `listener` they came by, and why.
     pub(super) fn create(
         &self,
         new: &[(usize, NewMetric<'_>)],
-        now: Timestamp,
+        (now, created_on): (Timestamp, Timestamp),
         listener: Option<&ListenerGate>,
         mut id_of: impl FnMut(usize, MetricId),
     ) -> Vec<(NoRoom, usize)> {
@@ -190,11 +190,11 @@ impl NewMetrics {
                 continue;
             }
             let metric = known.unwrap_or_else(|| {
-                let metric = names.create(*hash, name, *policy, now);
+                let metric = names.create(*hash, name, *policy, created_on);
                 self.quotas.created(metric, name);
                 self.tokens.created(metric, name);
                 // Under the lock of the names: points that find the metric are appended after this.
-                self.journal.name_metric(metric, *policy, name, now);
+                self.journal.name_metric(metric, *policy, name, created_on);
                 // An id that was reserved may have a slot already.
                 memtable.begin(metric, *policy);
                 created.push(metric);

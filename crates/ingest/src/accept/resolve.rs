@@ -138,9 +138,10 @@ impl Resolver {
         }
         let mut limited = Vec::new();
         let listener = batch.gate.as_ref().map(|gate| &*gate.listener);
+        let now = time.reached();
+        let times = (now, batch.created_on.map_or(now, |created_on| created_on.min(now)));
         for piece in new.chunks(PIECE) {
-            let refused =
-                self.new_metrics.create(piece, time.reached(), listener, |i, metric| resolved[i].metric = metric);
+            let refused = self.new_metrics.create(piece, times, listener, |i, metric| resolved[i].metric = metric);
             limited.extend(refused);
         }
         drop(new);
