@@ -24,7 +24,7 @@ def check_config(path, conf_dir):
 
 
 def installed(path, folder):
-    """The settings with the files of /etc/plumbago made in a folder."""
+    """The settings with the files of /etc/plumbago made in a folder, which the logs are in, too."""
     authority = Authority(folder / "authority")
     authority.issue("server")
     for name in ["server.pem", "server.key"]:
@@ -33,7 +33,7 @@ def installed(path, folder):
     shutil.copy(DEPLOY / "examples/storage-quotas.conf", folder)
     assert run("token", "add", "grafana", "--file", folder / "tokens.toml").returncode == 0
     settings = folder / path.name
-    settings.write_text(path.read_text().replace("/etc/plumbago/", f"{folder}/"))
+    settings.write_text(re.sub("/(etc|var/log)/plumbago/", f"{folder}/", path.read_text()))
     return settings
 
 

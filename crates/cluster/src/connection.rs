@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -34,6 +34,8 @@ pub struct Connection {
     /// Nodes that were seen since the start: any other, and others of another replica.
     has_seen_others: AtomicBool,
     has_seen_replicas: AtomicBool,
+    /// How far the calendar of another node is ahead.
+    ahead_ms: AtomicU64,
 }
 
 impl Connection {
@@ -47,6 +49,7 @@ impl Connection {
             problem: Mutex::new(Some("Cassandra is not connected yet".to_owned())),
             has_seen_others: AtomicBool::new(false),
             has_seen_replicas: AtomicBool::new(false),
+            ahead_ms: AtomicU64::new(0),
         }
     }
 
@@ -231,9 +234,15 @@ impl NodesTable for Connection {
     }
 
     fn follow_calendar(&self, ahead: Duration) {
+        self.ahead_ms.store(ahead.as_millis() as u64, Relaxed);
+        self.log.set_ahead(ahead);
         if let Some(driver) = self.driver.get() {
             driver.set_ahead(ahead);
         }
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(self.ahead_ms.load(Relaxed))
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {

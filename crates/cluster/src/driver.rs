@@ -99,7 +99,8 @@ impl SharedPoints for ClusterDriver {
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            let now = self.clock.now();
+            // By the calendar of all that is furthest ahead: points of nodes with that one are of before it.
+            let now = self.clock.now() + self.tables.ahead().as_secs() as Timestamp;
             // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
             let names: Vec<(String, Timestamp)> =
                 metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();

@@ -187,6 +187,9 @@ impl Follower {
         row: Change,
     ) -> Result<(), StoreError> {
         let Change { key, changed, names } = row;
+        if changed == Changed::Deleted {
+            self.ingest.note_deletions(names.iter().map(|(name, at)| (name.as_str(), *at)));
+        }
         if key.node == node {
             remember(&mut state.deletions, &names, key.written);
             // The tables had the deletion before the log: there is nothing to look at again.
@@ -329,8 +332,9 @@ impl Follower {
         Ok(())
     }
 
+    /// As rows are written: by the calendar that is furthest ahead.
     fn now(&self) -> i64 {
-        self.clock.since_epoch().as_micros() as i64
+        (self.clock.since_epoch() + self.tables.ahead()).as_micros() as i64
     }
 }
 

@@ -31,8 +31,8 @@ const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
 /// A calendar that is further ahead is not followed by write times: its node is wrong, and would take the others with it.
 const FURTHEST: Duration = Duration::from_secs(900);
 
-/// A calendar that is ahead by this is not followed: a correction that loses is made again for two minutes.
-const SECONDS: Duration = Duration::from_secs(60);
+/// A calendar that is ahead by this is not followed: corrections come ten seconds after what they correct.
+const SECONDS: Duration = Duration::from_secs(10);
 
 /// Characters of a version that are kept.
 const VERSION_SHOWN: usize = 100;
@@ -422,6 +422,29 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn the_calendar_that_is_minutes_ahead_is_followed_and_one_that_is_wrong_is_not() {
+        let (members, clock, _data) = members(1_000);
+        let ahead = |rows: Vec<NodeRow>| {
+            members.saw(rows);
+            members.table.ahead().as_secs()
+        };
+        assert_eq!(
+            ahead(vec![row(1, 1_000_000), row(2, 1_010_000), row(3, 400_000)]),
+            0,
+            "ten seconds, and ten minutes behind"
+        );
+        let rows =
+            |second: i64| vec![row(1, 1_000_000), row(2, 1_240_000 + second), row(3, 1_060_000), row(4, 4_600_000)];
+        assert_eq!(ahead(rows(0)), 240, "not the one that is an hour ahead");
+        clock.advance(Duration::from_secs(5));
+        assert_eq!(ahead(rows(0)), 240, "its next heartbeat is to come");
+        assert_eq!(ahead(rows(5_000)), 240);
+        clock.advance(Duration::from_secs(240));
+        let all = [1, 2, 3, 4].map(|number| row(number, 1_245_001));
+        assert_eq!(ahead(all.to_vec()), 0, "their clocks were set");
+    }
+
+    #[test]
     fn while_the_table_cannot_be_read_nodes_stay_as_they_were() {
         let (members, clock, _data) = members(1_000);
         members.saw(vec![row(1, 1_000_000), row(2, 1_000_000), row(3, 1_000_000)]);
@@ -484,6 +507,10 @@ pub(crate) mod tests {
         fn saw_other(&self, _is_of_other_replica: bool) {}
 
         fn follow_calendar(&self, _ahead: Duration) {}
+
+        fn ahead(&self) -> Duration {
+            Duration::ZERO
+        }
 
         fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
             Box::pin(std::future::ready(Ok(Vec::new())))

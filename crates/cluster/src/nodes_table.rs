@@ -23,8 +23,12 @@ pub trait NodesTable: Send + Sync + 'static {
     /// Notes that there is another node, and whether it is of another replica.
     fn saw_other(&self, is_of_other_replica: bool);
 
-    /// The calendar of another node is so far ahead of this one's, and none that counts is further: write times follow it.
+    /// The calendar of another node is so far ahead of this one's, and none that counts is further: write times follow it, and the times of
+    /// deletions.
     fn follow_calendar(&self, ahead: Duration);
+
+    /// How far ahead of this node's calendar that is.
+    fn ahead(&self) -> Duration;
 
     /// Reads the rows of all nodes.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>>;

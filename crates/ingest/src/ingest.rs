@@ -191,6 +191,12 @@ impl Ingest {
         self.stats.deletion.delete(metrics, Condition::Always).await
     }
 
+    /// Notes that another process, or this one, deleted names from the shared tables at these times, Unix seconds, which may be still to come
+    /// by the calendar here: what is created from now on counts as created after them.
+    pub fn note_deletions<'a>(&self, deletions: impl Iterator<Item = (&'a str, Timestamp)>) {
+        self.stats.new_metrics.note_deletions(deletions, self.stats.acceptor.time().reached());
+    }
+
     /// Waits until no name is on its way to the metrics table, and keeps others from it for as long as the answer lasts.
     pub async fn registration_turn(&self) -> Turn<'_> {
         self.stats.registration.turn().await

@@ -304,6 +304,11 @@ async fn what_another_node_deleted_is_gone_here_with_its_points_and_later_ones_b
     assert_eq!(id(&ingest, "silent"), None);
     let again = id(&ingest, "received").expect("it has points that came after the deletion");
     assert_ne!(again, received);
+    assert_eq!(
+        ingest.registry().read().creation(again),
+        Some(deleted_at + 1),
+        "another deletion since then ends it, too"
+    );
     let held = |ingest: &Ingest| ingest.counters().held_slots;
     assert_eq!(held(&ingest), 2, "those of slots that begin later");
     drop(ingest);
@@ -313,4 +318,24 @@ async fn what_another_node_deleted_is_gone_here_with_its_points_and_later_ones_b
     assert_eq!((id(&ingest, "silent"), held(&ingest)), (None, 2));
     assert!(id(&ingest, "received").is_some());
     ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_metric_that_is_made_after_a_deletion_by_a_clock_that_is_ahead_is_of_after_it() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    let deleted_at = now() + 240;
+    ingest.note_deletions([("again", deleted_at), ("earlier", now() - 60)].into_iter());
+    for name in ["again", "earlier", "other"] {
+        send(&ingest, name, 1.0).await;
+    }
+    let creation = |ingest: &Ingest, name: &str| {
+        let names = ingest.registry().read();
+        names.creation(names.find(ingest.registry().hash(name.as_bytes()), name.as_bytes()).unwrap()).unwrap()
+    };
+    assert_eq!(creation(&ingest, "again"), deleted_at + 1);
+    assert!(creation(&ingest, "earlier") <= now() && creation(&ingest, "other") <= now());
+    drop(ingest);
+    // As the journal has it.
+    assert_eq!(creation(&*open(dir.path(), &driver).await, "again"), deleted_at + 1);
 }

@@ -8,7 +8,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -107,6 +107,8 @@ pub(crate) struct Network {
     pub(crate) tables: InMemoryTables,
     /// Whether names are in the tables, too. Otherwise each node has its own.
     has_names: bool,
+    /// Whether the calendars of nodes are wrong.
+    pub(crate) has_skew: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -117,6 +119,8 @@ pub(crate) struct NodeEnd {
     number: u16,
     /// Whether its process has seen other nodes.
     has_others: Arc<AtomicBool>,
+    /// How far the calendar of another node is ahead.
+    ahead_ms: AtomicU64,
     /// Its way to the names in the tables.
     writer: OnceLock<Arc<InMemoryWriter>>,
     sharing: Mutex<Option<Sharing>>,
@@ -147,7 +151,7 @@ impl Network {
         let state = State { places, nodes: BTreeMap::new(), now, random: SeededRandom::new(seed), act: None };
         let tables = InMemoryTables::default();
         tables.set_now(now.as_secs() as i64);
-        Arc::new(Network { tables, has_names, state: Mutex::new(state) })
+        Arc::new(Network { tables, has_names, has_skew: AtomicBool::new(false), state: Mutex::new(state) })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -161,6 +165,7 @@ impl Network {
             place,
             number: self.number(place),
             has_others: Arc::default(),
+            ahead_ms: AtomicU64::new(0),
             writer: OnceLock::new(),
             sharing: Mutex::default(),
         })
@@ -317,6 +322,7 @@ impl OpenTables for NodeEnd {
         let link = NodeEnd {
             network: self.network.clone(),
             has_others: self.has_others.clone(),
+            ahead_ms: AtomicU64::new(0),
             writer: OnceLock::new(),
             sharing: Mutex::default(),
             ..*self
@@ -392,9 +398,16 @@ impl NodesTable for NodeEnd {
     }
 
     fn follow_calendar(&self, ahead: Duration) {
+        // Nodes go on in turn: one that is ahead for that is not so in a moment.
+        let ahead = if self.network.has_skew.load(Relaxed) { ahead } else { Duration::ZERO };
+        self.ahead_ms.store(ahead.as_millis() as u64, Relaxed);
         if let Some(writer) = &self.network.state().places[self.place].writer {
             writer.set_ahead(ahead);
         }
+    }
+
+    fn ahead(&self) -> Duration {
+        Duration::from_millis(self.ahead_ms.load(Relaxed))
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeSet,
-    sync::{Arc, Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering::Relaxed, mpsc},
     time::Duration,
 };
 
@@ -62,6 +62,7 @@ impl NodesScenario {
     /// What is wrong, in one sentence.
     pub fn perform(&self) -> Result<Work, String> {
         let mut nodes = Nodes::new(&self.layouts, self.seed, self.rules, self.has_names);
+        nodes.network.has_skew.store(self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..))), Relaxed);
         nodes.truth.has_skew = self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..)));
         for (number, step) in self.steps.iter().enumerate() {
             nodes.step(step).map_err(|error| format!("step {number}: {error}"))?;

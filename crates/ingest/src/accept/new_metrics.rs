@@ -5,6 +5,7 @@
 
 use std::{
     borrow::Cow,
+    collections::HashMap,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -32,6 +33,9 @@ pub(super) struct NewMetric<'a> {
     pub(super) hash: u64,
     pub(super) policy: PolicyId,
 }
+
+/// Deleted names with times to come that are remembered: none while the clocks of nodes agree.
+const DELETED_AHEAD: usize = 200_000;
 
 /// Counts one more metric, unless a limit of all or of its listener forbids it.
 fn admit(
@@ -67,6 +71,8 @@ pub(crate) struct NewMetrics {
     spellings: Spellings,
     names_bytes: u64,
     created: AtomicU64,
+    /// Names that were deleted at times that are still to come here: by nodes whose calendars are ahead.
+    deleted_ahead: Mutex<HashMap<String, Timestamp>>,
 }
 
 impl NewMetrics {
@@ -95,6 +101,20 @@ impl NewMetrics {
             spellings: Spellings::default(),
             names_bytes,
             created: AtomicU64::new(0),
+            deleted_ahead: Mutex::default(),
+        }
+    }
+
+    /// Names that were deleted at these times, Unix seconds. Metrics of them that are created from now on are of after these times, whatever the
+    /// calendar here says.
+    pub(crate) fn note_deletions<'a>(&self, deletions: impl Iterator<Item = (&'a str, Timestamp)>, now: Timestamp) {
+        let mut ahead = self.deleted_ahead.lock();
+        ahead.retain(|_, at| now <= *at);
+        for (name, at) in deletions.filter(|(_, at)| now <= *at) {
+            if ahead.len() < DELETED_AHEAD {
+                let noted = ahead.entry(name.to_owned()).or_insert(at);
+                *noted = at.max(*noted);
+            }
         }
     }
 
@@ -181,6 +201,7 @@ impl NewMetrics {
                 admission.begin(&names, spelt, now);
             }
         }
+        let ahead = self.deleted_ahead.lock();
         for (place, NewMetric { name, hash, policy }) in new {
             let known = names.find(*hash, name.as_bytes());
             if known.is_none()
@@ -190,6 +211,7 @@ impl NewMetrics {
                 continue;
             }
             let metric = known.unwrap_or_else(|| {
+                let created_on = ahead.get(&**name).map_or(created_on, |at| created_on.max(at + 1));
                 let metric = names.create(*hash, name, *policy, created_on);
                 self.quotas.created(metric, name);
                 self.tokens.created(metric, name);
