@@ -148,6 +148,16 @@ class Plumbago:
         except requests.ConnectionError:
             return False
 
+    def suspend(self):
+        """Sends SIGSTOP and returns once all of the process stands still: on a busy machine it goes on for a while."""
+        self.process.send_signal(signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.process.pid}/task")
+
+        def states():
+            return {(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks.iterdir()}
+
+        eventually(states, {"T"}, 10)
+
     def stop(self):
         """Sends SIGTERM and returns the exit status."""
         if self.process is None:

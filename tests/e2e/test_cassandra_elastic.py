@@ -287,7 +287,7 @@ def test_nodes_are_added_killed_suspended_drained_and_replaced_and_aggregates_st
     ring.compare(servers[0], "a node was killed and started again")
     flush(servers[1])
     # Suspended until it counts as silent. The ring gives its metrics to the others.
-    servers[1].process.send_signal(signal.SIGSTOP)
+    servers[1].suspend()
     eventually(lambda: [node["alive"] for node in status(servers[0])["nodes"] if not node["self"]], [False], 30)
     ring.step([0], 200)
     flush(servers[0])

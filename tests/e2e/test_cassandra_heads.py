@@ -180,7 +180,7 @@ def test_a_stopped_node_costs_one_bounded_wait_and_is_named_until_it_answers(mak
     expected = {now - 30 + i: i for i in range(20)} | {now: 7.0}
     assert values(render(other, name, **{"from": now - 600})) == expected
 
-    one.process.send_signal(signal.SIGSTOP)
+    one.suspend()
     began = time.monotonic()
     answer = render(other, name, **{"from": now - 600})
     first = time.monotonic() - began

@@ -189,7 +189,7 @@ def test_points_of_before_a_deletion_stay_deleted_where_another_node_has_made_th
     if how == "killed":
         other.kill()
     else:
-        other.process.send_signal(signal.SIGSTOP)
+        other.suspend()
     delete(one, name)
     if how != "followed late":
         time.sleep(2)

@@ -95,9 +95,9 @@ def small_disk(tmp_path):
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def fill(server):
+def fill(server, points=4000):
     """Sends until the disk is full and the server no longer reads; returns the blocked sender."""
-    flood = Flood(server, "second.full", aligned_now() - 5000, metrics=250, points=4000)
+    flood = Flood(server, "second.full", aligned_now() - points - 1000, metrics=250, points=points)
 
     def is_stuck():
         before = flood.sent
@@ -146,7 +146,8 @@ def test_a_full_disk_stops_accepting_with_an_error_and_resumes_when_there_is_spa
 def test_kill_9_on_a_full_disk_loses_no_served_point(small_disk, tmp_path):
     server = server_on(small_disk, tmp_path / "server")
     try:
-        flood = fill(server)
+        # A sender that a busy machine slows down leaves the server time to make room.
+        flood = fill(server, points=12_000)
         served = server.columns("second.full.*", flood.start - 1, flood.start + flood.points)
         server.kill()
         flood.thread.join(30)

@@ -23,7 +23,7 @@ def test_nodes_that_were_suspended_or_moved_after_a_kill_come_back_and_aggregate
     ring.known(*servers)
     ring.step([0, 1, 2], 300)
     # One is suspended, another one killed; both have points in memory.
-    servers[1].process.send_signal(signal.SIGSTOP)
+    servers[1].suspend()
     servers[2].kill()
     began = time.monotonic()
     servers[2].data.rename(tmp_path / "moved")

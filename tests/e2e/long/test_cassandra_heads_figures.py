@@ -76,7 +76,7 @@ def test_figures_of_points_in_the_memory_of_other_nodes(make_server, cassandra, 
     # A stopped node.
     ask = lambda: render(other, "second.latency.m", **{"from": now - 900, "until": now})  # noqa: E731
     before = [timed(ask)[0] for _ in range(200)]
-    one.process.send_signal(signal.SIGSTOP)
+    one.suspend()
     first, at_first = timed(ask)
     assert missing(at_first) == [address(one)]
     during = [timed(ask) for _ in range(200)]

@@ -166,7 +166,7 @@ def test_any_node_dies_stops_or_is_replaced_and_every_answer_is_whole_or_says_wh
 
     # A node is stopped for longer than its heartbeats count, and goes on.
     ring.use(nodes[0], nodes[1])
-    nodes[2].process.send_signal(signal.SIGSTOP)
+    nodes[2].suspend()
     began = time.monotonic()
     answer = render(nodes[0], "second.ring.*", noCache=1, **window())
     assert len(missing(answer)) == 1 and time.monotonic() - began < 20
