@@ -121,6 +121,8 @@ reasons! {
     TooManyNewMetrics, "too_many_new_metrics", "the metric is new, and as many were created in this minute as the limits allow";
     /// A point beyond the quota of its branch for this minute.
     OverQuota, "over_quota", "more points a minute come for this branch of names than its quota takes (limits.quotas)";
+    /// A point of a metric that was being deleted for as long as a batch waits for that.
+    BeingDeleted, "being_deleted", "the metric is being deleted, which takes long; send the point again";
     /// A new metric beyond the memory for names.
     NamesFull, "names_full", "the metric is new, and the memory for names is full (ingest.names_limit)";
 }

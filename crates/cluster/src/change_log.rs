@@ -165,7 +165,7 @@ impl ChangeLog {
         self.followed.send_replace(Some(self.clock.instant()));
     }
 
-    /// Before names are registered: waits, for ten seconds at most, until this node has followed what others changed before. A start writes the
+    /// Before names are registered and points are written: waits, for ten seconds at most, until this node has followed what others changed before. A start writes the
     /// names in its journal, and a node that was cut off from the tables those that came meanwhile: other nodes may have deleted some of
     /// them. Where that had no success, it waits for a second only, until it has followed again.
     pub(crate) async fn wait_until_followed(&self) {
@@ -175,6 +175,11 @@ impl ChangeLog {
         let mut followed = self.followed.subscribe();
         let waited = tokio::time::timeout(patience, followed.wait_for(is_recent)).await;
         self.is_hopeless.fetch_or(waited.is_err(), Relaxed);
+    }
+
+    /// Whether this node has waited for that without success and has never followed anything, as where the table is missing.
+    pub(crate) fn cannot_be_followed(&self) -> bool {
+        self.is_hopeless.load(Relaxed) && self.followed.borrow().is_none()
     }
 
     /// Rows have times that are so far ahead of the clock.

@@ -5,14 +5,15 @@
 //! take long. So a poll reads again what may have changed.
 //!
 //! 1. Each poll reads the keys of the last ten seconds: one partition, or two about the end of a minute.
-//! 2. Once a minute a deep poll reads the keys of the last ten minutes, and of two minutes ahead.
-//! 3. After polls that failed, the next one is deep, and begins ten minutes before the last one that did not.
+//! 2. Once a minute a deep poll reads the keys of the last 17 minutes, and of two minutes ahead: a node that does not know yet of a calendar that is
+//!    15 minutes ahead of its own writes rows that are so far behind those of a node that does.
+//! 3. After polls that failed, the next one is deep, and begins 17 minutes before the last one that did not.
 //! 4. The first poll reads all that is kept: names in the journal may have been deleted while this node was down.
 //! 5. Rows that were applied are remembered for as long as a poll may read them, so that each is applied once.
 //! 6. Names that this node created itself need not be read. Those that it deleted are: a creation of another node that is read
 //!    later, or again after a restart, may be older.
 //!
-//! A row is missed where its writer's clock is more than ten minutes behind or two ahead, and where it is written more than ten
+//! A row is missed where its writer's clock is more than 17 minutes behind or two ahead, and where it is written more than 17
 //! minutes after its time. The next read of all names finds its names. After an absence for which rows are not kept,
 //! [`Poll::is_behind`] asks for that read at once.
 
@@ -30,16 +31,17 @@ const BACK: i64 = 10 * SECOND;
 const AHEAD: i64 = 5 * SECOND;
 
 /// How far a deep poll looks back and ahead.
-const DEEP_BACK: i64 = 600 * SECOND;
+pub(crate) const DEEP_BACK: i64 = 1_020 * SECOND;
 pub(crate) const DEEP_AHEAD: i64 = 120 * SECOND;
 
 /// Time between two deep polls.
 const DEEP_EVERY: i64 = 60 * SECOND;
 
-/// The longest absence after which the rows are still there.
-const LONGEST_ABSENCE: i64 = CHANGES_KEPT.as_micros() as i64 - 2 * DEEP_BACK;
+/// The longest absence after which the rows are still there that the next poll reads.
+const LONGEST_ABSENCE: i64 = 5_400 * SECOND;
+const _: () = assert!(LONGEST_ABSENCE + DEEP_BACK + 600 * SECOND <= CHANGES_KEPT.as_micros() as i64);
 
-/// Rows that are remembered. At the limit all are forgotten, and those of the last ten minutes applied again, which is harmless.
+/// Rows that are remembered. At the limit all are forgotten, and those of the last 17 minutes applied again, which is harmless.
 const REMEMBERED: usize = 1 << 20;
 
 /// The partition of a row that is written at this moment, microseconds since 1970.

@@ -122,6 +122,22 @@ impl SharedPoints for ClusterDriver {
             Ok(())
         })
     }
+
+    fn deletions_are_followed(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            if self.follows() && !self.log.cannot_be_followed() {
+                self.log.wait_until_followed().await;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl ClusterDriver {
+    /// Whether this node follows what others change: one without an id of its own does not.
+    fn follows(&self) -> bool {
+        self.tables.is_up() && self.tables.own().is_some()
+    }
 }
 
 impl NameStore for ClusterDriver {
@@ -160,8 +176,7 @@ impl NameStore for ClusterDriver {
 
     fn names_are_current(&self) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            // Without an id of its own this node follows nothing.
-            if self.tables.is_up() && self.tables.own().is_some() {
+            if self.follows() {
                 self.log.wait_until_followed().await;
             }
             Ok(())

@@ -29,7 +29,7 @@ use store_cassandra::{Change, ChangeKey, Changed, NodeId, SharedTables};
 use crate::{
     adopt::adopt,
     change_log::ChangeLog,
-    change_reads::{ChangeReads, KeysRead, Poll},
+    change_reads::{ChangeReads, DEEP_BACK, KeysRead, Poll},
     rescan::Rescan,
     tables::Tables,
 };
@@ -43,6 +43,9 @@ const ROWS: usize = 64;
 /// Deletions that are remembered. Creations of their names are looked up; beyond this number they are shown until the next read of
 /// all names.
 const DELETIONS: usize = 200_000;
+
+/// Names that are deleted together: points that came later are accepted again before the next ones are deleted.
+const DELETED_TOGETHER: usize = 256;
 
 /// Pause before a second look at what the tables did not have as the log says: another data centre may get them later.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
@@ -174,6 +177,8 @@ impl Follower {
                     self.apply(driver, node, state, row).await?;
                     state.reads.applied(bucket, key);
                 }
+                // What is not there any more, or cannot be read, is not asked for again.
+                keys.iter().for_each(|key| state.reads.applied(bucket, *key));
             }
         }
         Ok(())
@@ -259,6 +264,29 @@ impl Follower {
         names: Vec<(String, Timestamp)>,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
+        let mut left = Vec::new();
+        for group in names.chunks(DELETED_TOGETHER) {
+            let known: Vec<(String, Timestamp)> = {
+                let registry = self.ingest.registry();
+                let shown = registry.read();
+                let is_known =
+                    |name: &str| shown.find_hidden_too(registry.hash(name.as_bytes()), name.as_bytes()).is_some();
+                group.iter().filter(|(name, _)| is_known(name)).cloned().collect()
+            };
+            // The turn may be a second away: this node may be writing thousands of names.
+            if !known.is_empty() {
+                left.extend(self.delete_group(driver, known, deleter).await?);
+            }
+        }
+        Ok(left)
+    }
+
+    async fn delete_group(
+        &self,
+        driver: &dyn SharedTables,
+        names: Vec<(String, Timestamp)>,
+        deleter: Deleter,
+    ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         // A name that is just written would be in the tables behind the look, and gone from here.
         let turn = self.ingest.registration_turn().await;
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
@@ -282,14 +310,15 @@ impl Follower {
         let mut gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
         let again = self.made_again(driver, &known).await?;
         gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
-        let deleted = self.ingest.delete_followed(&gone, turn).await;
-        deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
+        let deleted = self.ingest.delete_followed(gone, turn).await;
         self.rescan.created(again.iter().map(|metric| metric.name.as_str()));
-        if let Err(error) = adopt(again, &*self.local, &self.ingest).await {
+        let adopted = adopt(again, &*self.local, &self.ingest).await;
+        if deleted.is_err() || adopted.is_err() {
             // The next poll does not know these names any more.
             self.rescan.ask();
-            return Err(error);
         }
+        deleted.map_err(|error| StoreError::Unavailable(format!("deleting what another node deleted: {error}")))?;
+        adopted?;
         Ok(known.into_iter().map(|(name, (_, at))| (name, at)).collect())
     }
 
@@ -349,7 +378,7 @@ enum Deleter {
 fn remember(deletions: &mut HashMap<String, i64>, names: &[(String, Timestamp)], written: i64) {
     if DELETIONS < deletions.len() + names.len() {
         // Twice as far back as a deep poll.
-        deletions.retain(|_, at| written - 1_200_000_000 < *at);
+        deletions.retain(|_, at| written - 2 * DEEP_BACK < *at);
         if DELETIONS < deletions.len() + names.len() {
             deletions.clear();
         }

@@ -1,12 +1,15 @@
 //! Gives other nodes the points that are in memory here and not stored yet.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering::Relaxed},
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use ingest::Ingest;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::{
     head_wire::{MAX_POINTS, WireError, read_request, write_answer},
@@ -15,6 +18,10 @@ use crate::{
 
 /// Requests that are read and answered at once, 6 MiB and 16 MiB each at most. Further requests wait; the bound of time is the node's that asks.
 const AT_ONCE: usize = 8;
+
+/// How long an answer to a known sender that probes or greets waits for the table `nodes`: shorter than the sender waits for the answer, also while
+/// Cassandra answers slowly or not at all.
+const LOOK_FOR: Duration = Duration::from_millis(250);
 
 /// Why a request gets no points.
 #[derive(Debug, thiserror::Error)]
@@ -47,8 +54,8 @@ pub struct Given {
 }
 
 /// A turn to read a request and answer it.
-pub struct Turn<'a> {
-    _permit: SemaphorePermit<'a>,
+pub struct Turn {
+    _permit: OwnedSemaphorePermit,
 }
 
 /// An answer.
@@ -65,7 +72,7 @@ struct Made {
 pub struct HeadGiver {
     ingest: Arc<Ingest>,
     members: Arc<Members>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
     answers: AtomicU64,
     points: AtomicU64,
     refused: AtomicU64,
@@ -76,13 +83,13 @@ impl HeadGiver {
     /// Of this node's points, in its name.
     pub(crate) fn new(ingest: Arc<Ingest>, members: Arc<Members>) -> HeadGiver {
         let zero = AtomicU64::default;
-        let turns = Semaphore::new(AT_ONCE);
+        let turns = Arc::new(Semaphore::new(AT_ONCE));
         HeadGiver { ingest, members, turns, answers: zero(), points: zero(), refused: zero(), invalid: zero() }
     }
 
     /// Waits for a turn. Before a request is read: those that wait have no memory.
-    pub async fn turn(&self) -> Turn<'_> {
-        Turn { _permit: self.turns.acquire().await.expect("it is never closed") }
+    pub async fn turn(&self) -> Turn {
+        Turn { _permit: self.turns.clone().acquire_owned().await.expect("it is never closed") }
     }
 
     /// The answer to a request of a node that has the secret. Where this node does not know the sender, it reads the table `nodes` before it
@@ -90,7 +97,7 @@ impl HeadGiver {
     ///
     /// # Errors
     /// The request is not one, or too large.
-    pub async fn give(&self, turn: Turn<'_>, request: impl AsRef<[u8]> + Send + 'static) -> Result<Vec<u8>, GiveError> {
+    pub async fn give(&self, turn: Turn, request: impl AsRef<[u8]> + Send + 'static) -> Result<Vec<u8>, GiveError> {
         let given = if self.members.has_left_for_all() { Err(GiveError::Left) } else { self.made(turn, request).await };
         match &given {
             Ok(_) => self.answers.fetch_add(1, Relaxed),
@@ -98,17 +105,26 @@ impl HeadGiver {
             Err(_) => self.invalid.fetch_add(1, Relaxed),
         };
         let Made { answer, points, node, is_empty } = given?;
-        self.members.look_for(&node, is_empty).await;
+        let members = self.members.clone();
+        // A task: what it finds counts also where it comes later.
+        let is_known = members.knows(&node);
+        let looking = tokio::spawn(async move { members.look_for(&node, is_empty).await });
+        match is_known {
+            true => _ = tokio::time::timeout(LOOK_FOR, looking).await,
+            false => _ = looking.await,
+        }
         self.points.fetch_add(points as u64, Relaxed);
         Ok(answer)
     }
 
-    async fn made(&self, _turn: Turn<'_>, request: impl AsRef<[u8]> + Send + 'static) -> Result<Made, GiveError> {
+    async fn made(&self, turn: Turn, request: impl AsRef<[u8]> + Send + 'static) -> Result<Made, GiveError> {
         let ingest = self.ingest.clone();
         // Without an id it is in no table of nodes, and an address that leads here is meant for another.
         let node = self.members.own().map_or_else(String::new, |node| node.to_string());
         // It waits for the memtable's lock.
         let made = tokio::task::spawn_blocking(move || {
+            // Also where the sender does not wait any more: this goes on.
+            let _turn = turn;
             let request = read_request(request.as_ref())?;
             let heads = ingest.heads(&request.metrics, MAX_POINTS).map_err(|_| GiveError::TooMany)?;
             let points = heads.iter().flatten().map(|run| run.values.len()).sum();

@@ -55,7 +55,10 @@ impl LastSeen {
         let now = self.clock.now();
         let mut written = self.written.lock();
         let points = runs.iter().filter(|run| !run.table.aggregated);
-        points.filter(|run| written.is_due(run.metric, now)).map(|run| run.name.clone()).collect()
+        points
+            .filter(|run| !run.name.is_empty() && written.is_due(run.metric, now))
+            .map(|run| run.name.clone())
+            .collect()
     }
 
     /// Queues metrics that got points.
@@ -80,7 +83,8 @@ impl LastSeen {
         let now = self.clock.now();
         let mut read = self.read.lock();
         let mut queues = self.queues.lock();
-        for fetch in fetches {
+        // A metric that was deleted meanwhile has no name, which Cassandra refuses with all others of its statement.
+        for fetch in fetches.iter().filter(|fetch| !fetch.name.is_empty()) {
             if queues.read.len() < QUEUED && self.is_sampled() && read.is_due(fetch.metric, now) {
                 queues.read.push(fetch.name.clone());
             }

@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -126,6 +126,8 @@ pub(crate) struct Members {
     failures: MinuteLog,
     /// Reports of calendars that differ.
     calendars: MinuteLog,
+    /// The latest time of a calendar that was followed, milliseconds since 1970.
+    furthest_ms: AtomicI64,
     /// Held while the table is read, so that an older read does not come after a newer one. Nodes that were looked up since they asked.
     reading: tokio::sync::Mutex<HashMap<String, LookedUp>>,
 }
@@ -146,6 +148,7 @@ impl Members {
             known: Mutex::default(),
             failures: MinuteLog::new(),
             calendars: MinuteLog::new(),
+            furthest_ms: AtomicI64::new(0),
             reading: tokio::sync::Mutex::default(),
         }
     }
@@ -281,7 +284,7 @@ impl Members {
         reading.insert(node.to_owned(), LookedUp { at: now, found: self.knows(node) });
     }
 
-    fn knows(&self, node: &str) -> bool {
+    pub(crate) fn knows(&self, node: &str) -> bool {
         self.known.lock().nodes.keys().any(|known| known.to_string() == node)
     }
 
@@ -323,14 +326,19 @@ impl Members {
         }
         let others = known.nodes.values().filter(|seen| Some(seen.row.node) != own);
         let ahead: Vec<(Duration, NodeId)> = others.map(|seen| (seen.ahead(now, now_ms), seen.row.node)).collect();
-        self.follow_calendars(&ahead);
+        self.follow_calendars(&ahead, now_ms);
     }
 
     /// Has write times follow the calendar that is furthest ahead: of two writes of a row Cassandra keeps the later one, and a correction comes
     /// after what it corrects.
-    fn follow_calendars(&self, ahead: &[(Duration, NodeId)]) {
+    ///
+    /// Where that calendar is set right, or its node ends, they wait until this one has come so far: what was written has times of before that.
+    fn follow_calendars(&self, ahead: &[(Duration, NodeId)], now_ms: i64) {
         let followed = ahead.iter().map(|(ahead, _)| *ahead).filter(|ahead| SECONDS < *ahead && *ahead <= FURTHEST);
-        self.table.follow_calendar(followed.max().unwrap_or_default());
+        let until_ms = followed.max().map_or(0, |ahead| now_ms + ahead.as_millis() as i64);
+        let furthest_ms = self.furthest_ms.fetch_max(until_ms, SeqCst).max(until_ms);
+        let left = Duration::from_millis(u64::try_from(furthest_ms - now_ms).unwrap_or(0));
+        self.table.follow_calendar(left.min(FURTHEST));
         let Some((ahead, node)) = ahead.iter().max().filter(|(ahead, _)| SECONDS < *ahead) else { return };
         if self.calendars.is_due(self.clock.instant()).is_none() {
             return;
@@ -439,9 +447,13 @@ pub(crate) mod tests {
         clock.advance(Duration::from_secs(5));
         assert_eq!(ahead(rows(0)), 240, "its next heartbeat is to come");
         assert_eq!(ahead(rows(5_000)), 240);
-        clock.advance(Duration::from_secs(240));
-        let all = [1, 2, 3, 4].map(|number| row(number, 1_245_001));
-        assert_eq!(ahead(all.to_vec()), 0, "their clocks were set");
+        // Their clocks are set, and one node ends: what was written meanwhile has times of until then.
+        let all = |second: i64| [1, 3, 4].map(|number| row(number, second)).to_vec();
+        assert_eq!(ahead(all(1_005_001)), 240);
+        clock.advance(Duration::from_secs(100));
+        assert_eq!(ahead(all(1_105_001)), 140);
+        clock.advance(Duration::from_secs(140));
+        assert_eq!(ahead(all(1_245_001)), 0);
     }
 
     #[test]

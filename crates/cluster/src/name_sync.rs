@@ -93,17 +93,16 @@ impl NameSync {
         self.rescan.begin();
         let mut missed = Missed::before(&self.ingest);
         let (rows, added) = self.scan(driver, &mut missed).await?;
-        let mut gone = self.deleted(driver, missed.visible(&self.ingest)).await?;
-        {
-            let names = self.ingest.registry().read();
-            gone.retain(|&id| !self.rescan.was_created(names.name(id)));
-        }
-        self.rescan.end();
-        let changes = Changes { rows, added, hidden: gone.len() };
+        let gone = self.deleted(driver, missed.visible(&self.ingest)).await?;
+        let mut hidden = 0;
         if !gone.is_empty() {
-            let registry = self.ingest.registry().clone();
-            let _ = tokio::task::spawn_blocking(move || registry.hide(&gone)).await;
+            let (ingest, rescan) = (self.ingest.clone(), self.rescan.clone());
+            let hide = move || ingest.hide(&gone, |name| !rescan.was_created(name));
+            hidden = tokio::task::spawn_blocking(hide).await.unwrap_or(0);
         }
+        // Not before: what is created until a name is hidden stays.
+        self.rescan.end();
+        let changes = Changes { rows, added, hidden };
         let readiness = self.readiness.clone();
         let _ = tokio::task::spawn_blocking(move || readiness.set_ready()).await;
         if changes.added + changes.hidden > 0 {

@@ -31,14 +31,16 @@ use crate::{
     accept::NewMetrics,
     memtable::Memtable,
     registration::{Registration, Turn},
+    spill::Spill,
+    spilled_deletions::SpilledDeletions,
     wal::{Journal, KeptDeletions},
 };
 
 /// Metrics deleted together: senders wait for as long.
 const GROUP: usize = 4096;
 
-/// As [`GROUP`], over shared tables: a metric is dozens of statements there.
-const SHARED_GROUP: usize = 256;
+/// As [`GROUP`], where metrics are also deleted from shared tables: each is dozens of statements, and new names wait for a group.
+const SHARED_GROUP: usize = 32;
 
 /// How long a deletion over shared tables waits for points on their way there, and the interval between two looks.
 const JOBS_END: Duration = Duration::from_secs(60);
@@ -130,6 +132,9 @@ pub(crate) struct Deletion {
     pub(crate) clock: Arc<dyn Clock>,
     /// What is deleted while segments are kept that were not read whole.
     pub(crate) kept: Arc<KeptDeletions>,
+    pub(crate) spill: Arc<Spill>,
+    /// What others delete while points are spilled.
+    pub(crate) spilled: Arc<SpilledDeletions>,
     pub(crate) new_metrics: Arc<NewMetrics>,
     pub(crate) counters: DeletionCounters,
 }
@@ -176,7 +181,7 @@ impl Deletion {
     pub(crate) async fn delete_followed(
         &self,
         metrics: &[(MetricId, Timestamp)],
-        turn: &Turn<'_>,
+        turn: &Turn,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
         let ids: Vec<MetricId> = metrics.iter().map(|&(id, _)| id).collect();
@@ -188,7 +193,7 @@ impl Deletion {
         &self,
         metrics: &[MetricId],
         condition: Condition<'_>,
-        turn: Option<&Turn<'_>>,
+        turn: Option<&Turn>,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
         let is_for_all = !matches!(condition, Condition::DeletedElsewhere(_));
@@ -203,7 +208,7 @@ impl Deletion {
         asked.fetch_add(metrics.len() as u64, Relaxed);
         let (mut deleted, mut counted) = (0, 0);
         let mut ended = Ok(());
-        let size = if self.shared.is_some() { SHARED_GROUP } else { GROUP };
+        let size = if is_for_all && self.shared.is_some() { SHARED_GROUP } else { GROUP };
         for group in metrics.chunks(size) {
             ended = self.delete_group(group, condition, turn, &mut deleted, later).await;
             if ended.is_err() {
@@ -221,7 +226,7 @@ impl Deletion {
         &self,
         group: &[MetricId],
         condition: Condition<'_>,
-        turn: Option<&Turn<'_>>,
+        turn: Option<&Turn>,
         deleted: &mut usize,
         later: &mut Vec<LaterPoint>,
     ) -> Result<(), DeletionError> {
@@ -249,6 +254,9 @@ impl Deletion {
                     let deleted_at = times[id];
                     let newer = points.staged_times(retention).filter(|(_, time, _)| deleted_at < *time);
                     let name = names.name(*id);
+                    if 0 < self.spill.points() {
+                        self.spilled.note(*id, name, deleted_at, i64::from(retention.finest().resolution()));
+                    }
                     later.extend(newer.map(|(_, time, value)| LaterPoint {
                         name: name.to_owned(),
                         time,

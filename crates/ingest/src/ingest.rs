@@ -40,6 +40,8 @@ pub struct Ingest {
     restored: Restored,
     supervisor: Supervisor,
     tasks: Mutex<Vec<JoinHandle<()>>>,
+    /// Held while what others deleted is deleted here.
+    following: tokio::sync::Mutex<()>,
 }
 
 impl Ingest {
@@ -51,7 +53,15 @@ impl Ingest {
         supervisor: Supervisor,
         tasks: Vec<JoinHandle<()>>,
     ) -> Ingest {
-        Ingest { stats, policy_changes, put_back, restored, supervisor, tasks: Mutex::new(tasks) }
+        Ingest {
+            stats,
+            policy_changes,
+            put_back,
+            restored,
+            supervisor,
+            tasks: Mutex::new(tasks),
+            following: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Where receivers hand in points.
@@ -191,6 +201,12 @@ impl Ingest {
         self.stats.deletion.delete(metrics, Condition::Always).await
     }
 
+    /// Hides metrics that are gone from shared tables, unless their names are still `meant` when that is done; returns how many there were. A
+    /// point for one, or [`Ingest::adopt`], shows it again. Waits for a merge of the path index.
+    pub fn hide(&self, metrics: &[MetricId], meant: impl Fn(&str) -> bool) -> usize {
+        self.stats.new_metrics.hide(metrics, meant)
+    }
+
     /// Notes that another process, or this one, deleted names from the shared tables at these times, Unix seconds, which may be still to come
     /// by the calendar here: what is created from now on counts as created after them.
     pub fn note_deletions<'a>(&self, deletions: impl Iterator<Item = (&'a str, Timestamp)>) {
@@ -198,7 +214,7 @@ impl Ingest {
     }
 
     /// Waits until no name is on its way to the metrics table, and keeps others from it for as long as the answer lasts.
-    pub async fn registration_turn(&self) -> Turn<'_> {
+    pub async fn registration_turn(&self) -> Turn {
         self.stats.registration.turn().await
     }
 
@@ -209,10 +225,29 @@ impl Ingest {
     /// # Errors
     /// As [`Ingest::delete`].
     pub async fn delete_followed(
+        self: &Arc<Self>,
+        metrics: Vec<(MetricId, Timestamp)>,
+        turn: Turn,
+    ) -> Result<usize, DeletionError> {
+        let this = self.clone();
+        // A task, which ends also when the caller does: points that are accepted again are nowhere else until then.
+        match tokio::spawn(async move { this.delete_as_others_did(&metrics, turn).await }).await {
+            Ok(deleted) => deleted,
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+
+    /// Waits until what others deleted, and this process is deleting, is deleted, and points of later metrics are accepted.
+    pub async fn followed_deletions_end(&self) {
+        drop(self.following.lock().await);
+    }
+
+    async fn delete_as_others_did(
         &self,
         metrics: &[(MetricId, Timestamp)],
-        turn: Turn<'_>,
+        turn: Turn,
     ) -> Result<usize, DeletionError> {
+        let _following = self.following.lock().await;
         let mut later = Vec::new();
         let deleted = self.stats.deletion.delete_followed(metrics, &turn, &mut later).await;
         drop(turn);
@@ -270,6 +305,11 @@ impl Ingest {
     /// [`Ingest::flush_patiently`].
     pub async fn flush(&self) -> io::Result<()> {
         self.stats.cycle.flush().await
+    }
+
+    /// Waits until a flush has ended since the last call ended. For one caller.
+    pub async fn flush_ended(&self) {
+        self.stats.cycle.ended().await;
     }
 
     /// As [`Ingest::flush`], for as long as the store takes points: when it has taken none for `patience`, this ends.

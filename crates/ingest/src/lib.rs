@@ -36,6 +36,7 @@ mod older_fill;
 mod policy_table;
 mod shared_rows;
 mod spill;
+mod spilled_deletions;
 mod wait_time;
 
 mod deleted_ids;

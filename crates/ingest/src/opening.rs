@@ -41,6 +41,7 @@ use crate::{
     replay::ReplayParts,
     seen_times::SeenTimes,
     spill::Spill,
+    spilled_deletions::SpilledDeletions,
     stats::Stats,
     store_health::StoreHealth,
     supervisor::Supervisor,
@@ -394,7 +395,12 @@ impl Owners {
         })
     }
 
-    fn read_back(&self, from: ReadFrom, damage: JournalDamage) -> ReadBack {
+    fn read_back(
+        &self,
+        from: ReadFrom,
+        damage: JournalDamage,
+        (acceptor, deletions): (Arc<Acceptor>, Arc<SpilledDeletions>),
+    ) -> ReadBack {
         let Memory { registry, policies, back_pressure, memtable, clock, .. } = &self.memory;
         let parts = ReadBackParts {
             clock: clock.clone(),
@@ -407,6 +413,8 @@ impl Owners {
             writer: self.writer.clone(),
             registration: self.registration.clone(),
             damage,
+            acceptor,
+            deletions,
         };
         ReadBack::new(parts, from)
     }
@@ -436,8 +444,8 @@ impl Owners {
         let (acceptor, new_metrics) = self.acceptor(options.sync, options.name_limits.clone());
         let policy_changes = Arc::new(self.policy_changes());
         let cycle = Arc::new(self.cycle(policy_changes.clone(), kept.seen.clone()));
-        let read_back = Arc::new(self.read_back(from, kept.damage.clone()));
-        let acceptor = Arc::new(acceptor);
+        let (acceptor, spilled) = (Arc::new(acceptor), Arc::<SpilledDeletions>::default());
+        let read_back = Arc::new(self.read_back(from, kept.damage.clone(), (acceptor.clone(), spilled.clone())));
         let deletions = kept.deletions.clone();
         let put_back = Arc::new(self.put_back(kept, acceptor.clone()));
         let Owners { memory, journal, health, spill, registration, writer, .. } = self;
@@ -478,6 +486,8 @@ impl Owners {
         ];
         let deletion = Deletion {
             kept: deletions,
+            spill: spill.clone(),
+            spilled,
             registry: registry.clone(),
             journal: journal.clone(),
             memtable: memtable.clone(),

@@ -36,12 +36,12 @@ pub(crate) struct Registration {
     /// Metrics that are deleted here and whose rows are still in the metrics table.
     deleted: Mutex<VecDeque<MetricId>>,
     /// Serialises writes to the metrics table: what one has written, another must not take off the queue.
-    registration_lock: tokio::sync::Mutex<()>,
+    registration_lock: Arc<tokio::sync::Mutex<()>>,
     errors: AtomicU64,
 }
 
 /// While it lasts, no name is written to the metrics table by others than its owner.
-pub struct Turn<'a>(#[expect(dead_code, reason = "its drop ends the turn")] tokio::sync::MutexGuard<'a, ()>);
+pub struct Turn(#[expect(dead_code, reason = "its drop ends the turn")] tokio::sync::OwnedMutexGuard<()>);
 
 impl Registration {
     pub(crate) fn new(
@@ -57,7 +57,7 @@ impl Registration {
             journal,
             unregistered: Mutex::default(),
             deleted: Mutex::default(),
-            registration_lock: tokio::sync::Mutex::default(),
+            registration_lock: Arc::default(),
             errors: AtomicU64::new(0),
         }
     }
@@ -68,8 +68,8 @@ impl Registration {
     }
 
     /// Waits for a write of the metrics table, and makes others wait until the answer is dropped.
-    pub(crate) async fn turn(&self) -> Turn<'_> {
-        Turn(self.registration_lock.lock().await)
+    pub(crate) async fn turn(&self) -> Turn {
+        Turn(self.registration_lock.clone().lock_owned().await)
     }
 
     /// Queues metrics whose rows are to be deleted.
@@ -78,7 +78,7 @@ impl Registration {
     }
 
     /// Deletes the rows of all metrics that are queued for it, durably. Counts and logs an error; the rest stays queued.
-    pub(crate) async fn delete_queued(&self, _turn: &Turn<'_>) -> Result<(), StoreError> {
+    pub(crate) async fn delete_queued(&self, _turn: &Turn) -> Result<(), StoreError> {
         loop {
             let group: Vec<MetricId> = self.deleted.lock().iter().take(GROUP).copied().collect();
             if group.is_empty() {
@@ -126,11 +126,15 @@ impl Registration {
     pub(crate) async fn register(&self) -> Result<(), StoreError> {
         // Without the turn, which a deletion needs. It has no errors of its own.
         let _ = self.names.names_are_current().await;
-        let turn = self.turn().await;
-        self.delete_queued(&turn).await?;
         let mut left = self.unregistered.lock().len();
-        while left > 0 {
+        loop {
+            // One for each group: a deletion of another node must not wait for millions of names.
+            let turn = self.turn().await;
+            self.delete_queued(&turn).await?;
             let group: Vec<MetricId> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();
+            if group.is_empty() {
+                return Ok(());
+            }
             let records = self.registry.records(&group);
             if records.iter().any(|record| 1 < record.policies.len()) {
                 // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
@@ -147,9 +151,9 @@ impl Registration {
             // Only now: a caller may be cancelled while it waits for the store.
             self.unregistered.lock().drain(..group.len());
             left -= group.len();
+            drop(turn);
             // A store that never waits would keep this thread while millions are written.
             tokio::task::yield_now().await;
         }
-        Ok(())
     }
 }

@@ -300,7 +300,7 @@ async fn what_another_node_deleted_is_gone_here_with_its_points_and_later_ones_b
     };
     let (silent, received) = (id(&ingest, "silent").unwrap(), id(&ingest, "received").unwrap());
     let turn = ingest.registration_turn().await;
-    assert_eq!(ingest.delete_followed(&[(silent, deleted_at), (received, deleted_at)], turn).await.unwrap(), 2);
+    assert_eq!(ingest.delete_followed(vec![(silent, deleted_at), (received, deleted_at)], turn).await.unwrap(), 2);
     assert_eq!(id(&ingest, "silent"), None);
     let again = id(&ingest, "received").expect("it has points that came after the deletion");
     assert_ne!(again, received);

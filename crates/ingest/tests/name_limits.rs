@@ -99,6 +99,25 @@ async fn metrics_are_limited_in_all_and_by_prefix_and_deletions_make_room() {
 }
 
 #[tokio::test]
+async fn metrics_that_are_gone_from_shared_tables_make_room_and_count_once_when_they_are_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let prefixes = vec![PrefixLimit { prefix: "dev.".to_owned(), metrics: 10, creations_per_minute: 1000 }];
+    let limits = NameLimits { prefixes, quotas: quotas("[*]\nmetrics = 9\n"), ..NameLimits::default() };
+    let ingest = open(dir.path(), limits).await;
+    let dev = |numbers: std::ops::Range<u32>| numbers.map(|i| format!("dev.n{i}"));
+    send(&ingest, dev(0..9)).await;
+    let found = ingest.registry().leaves("dev.n[0-4]", &metadata::FindLimits::default()).unwrap();
+    let found: Vec<_> = found.leaves().map(|(id, _)| id).collect();
+    assert_eq!(ingest.hide(&found, |name| name != "dev.n4"), 4, "one was made again meanwhile");
+    assert_eq!(ingest.hide(&found, |name| name != "dev.n4"), 0, "once");
+    assert_eq!(metrics(&ingest), [("dev.".to_owned(), 5), ("dev".to_owned(), 5)]);
+    send(&ingest, dev(0..2)).await;
+    assert_eq!(metrics(&ingest), [("dev.".to_owned(), 7), ("dev".to_owned(), 7)]);
+    assert_eq!(ingest.delete(&found).await.unwrap(), 5, "hidden ones are subtracted already");
+    assert_eq!(metrics(&ingest), [("dev.".to_owned(), 4), ("dev".to_owned(), 4)]);
+}
+
+#[tokio::test]
 async fn creations_are_limited_by_the_minute() {
     let dir = tempfile::tempdir().unwrap();
     let ingest = open(dir.path(), NameLimits { creations_per_minute: 100, ..NameLimits::default() }).await;

@@ -751,3 +751,78 @@ fn policies_changed_before_a_crash_apply_to_spilled_points_after_it() {
         }
     });
 }
+
+fn id(ingest: &Ingest, name: &str) -> Option<MetricId> {
+    let registry = ingest.registry();
+    registry.read().find(registry.hash(name.as_bytes()), name.as_bytes())
+}
+
+/// Deletes a metric here that another process deleted at this time.
+async fn follow_deletion(ingest: &Arc<Ingest>, name: &str, at: Timestamp) {
+    let metric = id(ingest, name).expect("the metric is known");
+    assert_eq!(ingest.delete_followed(vec![(metric, at)], ingest.registration_turn().await).await.unwrap(), 1);
+}
+
+#[test]
+fn points_that_spill_after_a_deletion_by_another_process_begin_the_metric_again() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    driver.has_other_writers.store(true, SeqCst);
+    runtime(2).block_on(async {
+        let (ingest, mut model) = (open(dir.path(), &driver).await, Model::new());
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
+        in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
+        let deleted_at = next + 8;
+        follow_deletion(&ingest, "m0", deleted_at).await;
+        model.get_mut("m0").unwrap().retain(|time, _| deleted_at < *time);
+        // All of its points are from before.
+        follow_deletion(&ingest, "m1", next + 20).await;
+        model.remove("m1");
+        assert_eq!((id(&ingest, "m0"), id(&ingest, "m1")), (None, None));
+        driver.is_down.store(false, SeqCst);
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "afterwards").await;
+        assert_eq!(id(&ingest, "m1"), None);
+        let again = id(&ingest, "m0").expect("it has points of after the deletion");
+        assert_eq!(ingest.registry().read().creation(again), Some(deleted_at + 1));
+    });
+}
+
+#[test]
+fn a_flush_writes_nothing_of_what_another_process_has_deleted_by_then() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    driver.has_other_writers.store(true, SeqCst);
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver).await;
+        let at = now() - 60;
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        for name in ["gone", "stays"] {
+            batch.point(name.as_bytes(), at, 1.0);
+        }
+        driver.deletions.close();
+        ingest.accept(&mut batch).await;
+        let metrics = ["gone", "stays"].map(|name| id(&ingest, name).unwrap());
+        let flushing = tokio::spawn({
+            let ingest = ingest.clone();
+            async move { ingest.flush().await }
+        });
+        until("the flush asks what was deleted", || 0 < driver.deletions.arrived()).await;
+        follow_deletion(&ingest, "gone", at + 30).await;
+        driver.deletions.open();
+        in_time(flushing).await.unwrap().unwrap();
+        let policy = Arc::new(rules(THREE_STAGES).policies()[0].clone());
+        let slot = policy.retention.finest().slot(at).unwrap();
+        let fetch = |metric, name: &str| Fetch {
+            metric,
+            name: name.to_owned(),
+            table: policy.table(0),
+            first_slot: slot,
+            end_slot: slot + 1,
+            aggregation: policy.aggregation,
+        };
+        let fetches = [fetch(metrics[0], "gone"), fetch(metrics[0], ""), fetch(metrics[1], "stays")];
+        let cells = driver.memory.fetch(fetches.to_vec()).await.unwrap();
+        let values: Vec<f64> = cells.iter().map(|cells| cells.values.first().copied().unwrap_or(f64::NAN)).collect();
+        assert!(values[0].is_nan() && values[1].is_nan(), "{values:?}");
+        assert_eq!(values[2], 1.0);
+    });
+}

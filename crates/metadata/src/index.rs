@@ -162,11 +162,25 @@ impl Registry {
     /// that are on their way; [`NamesMut::create`](crate::NamesMut::create) of the same name shows one again under its
     /// old id. Rebuilds the path index: seconds for millions of names, outside the lock.
     pub fn hide(&self, ids: &[MetricId]) {
+        self.hide_each(ids, |_, _| true);
+    }
+
+    /// As [`Registry::hide`], of those for which `is_meant` says so, which gets the id and name of every one that is shown, while the names
+    /// are locked. Returns how many there were.
+    pub fn hide_each(&self, ids: &[MetricId], mut is_meant: impl FnMut(MetricId, &str) -> bool) -> usize {
         let _compacting = self.compacting.lock();
         let gone: HashSet<MetricId> = {
             let table = &mut *self.names.write();
-            let is_shown = |id: &MetricId| table.record(*id).is_some() && !table.hidden.contains(id);
-            let gone: HashSet<MetricId> = ids.iter().copied().filter(is_shown).collect();
+            let mut is_shown = |id: &MetricId| {
+                let record = table.record(*id).filter(|_| !table.hidden.contains(id));
+                record.is_some_and(|record| is_meant(*id, text(record.name)))
+            };
+            let mut gone = HashSet::with_capacity(ids.len());
+            for id in ids {
+                if !gone.contains(id) && is_shown(id) {
+                    gone.insert(*id);
+                }
+            }
             table.hidden.extend(&gone);
             table.names -= gone.len();
             table.tail.retain(|id| !gone.contains(id));
@@ -180,6 +194,7 @@ impl Registry {
         if !gone.is_empty() {
             self.rebuild_without(&gone);
         }
+        gone.len()
     }
 
     /// Merges the segments from an index on.

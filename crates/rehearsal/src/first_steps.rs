@@ -178,8 +178,8 @@ impl FirstSteps {
         let has_coarser = self.writes.range((slot, 0)..(slot + step, 0)).any(|(_, write)| finest < write.step);
         let between = |of: &i64| has_coarser && finest < *of && *of < step && step % *of == 0 && *of % finest == 0;
         let steps: BTreeSet<i64> = self.policies.iter().flat_map(steps_of).filter(between).chain([finest]).collect();
-        let mut methods = vec![method];
-        methods.extend(self.other_firsts(method).filter(|_| has_coarser));
+        // The slot has one value for all methods: the fold by the first one that was in force.
+        let methods: Vec<Aggregation> = std::iter::once(method).chain(self.other_firsts(method)).collect();
         if methods[1..].iter().any(|first| is_mean(*first)) {
             return Vec::new();
         }

@@ -93,6 +93,7 @@ impl Running<'_> {
         self.background.shutdown().await;
         let written = self.write_out().await;
         self.until_stored.shutdown().await;
+        self.ingest.followed_deletions_end().await;
         match written {
             Ok(()) => {}
             Err(FlushError::Store { why, held_points, parked_points, unsynced_points }) => {

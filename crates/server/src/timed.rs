@@ -266,6 +266,11 @@ impl SharedPoints for Timed<dyn SharedPoints> {
     fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
         self.store.deletions_are_known()
     }
+
+    /// The same.
+    fn deletions_are_followed(&self) -> DriverFuture<'_, ()> {
+        self.store.deletions_are_followed()
+    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,25 @@ impl Asker<'_> {
     }
 }
 
+/// The rows of an answer that can be read, and why one cannot, if there is any: other programs may write the table, and an empty value,
+/// which any type may have, is none of most.
+pub(crate) fn read_valid<R>(what: &str, answer: QueryResult) -> Result<(Vec<R>, Option<String>), StoreError>
+where
+    R: for<'frame, 'metadata> DeserializeRow<'frame, 'metadata>,
+{
+    let damaged = |how: String| StoreError::Damaged { what: what.to_owned(), how };
+    let answer = answer.into_rows_result().map_err(|error| damaged(error.to_string()))?;
+    let mut valid = Vec::with_capacity(answer.rows_num());
+    let mut why = None;
+    for row in answer.rows::<R>().map_err(|error| damaged(error.to_string()))? {
+        match row {
+            Ok(row) => valid.push(row),
+            Err(error) => why = Some(error.to_string()),
+        }
+    }
+    Ok((valid, why))
+}
+
 /// The rows of an answer.
 pub(crate) fn read<R>(what: &str, answer: QueryResult) -> Result<Vec<R>, StoreError>
 where

@@ -50,10 +50,26 @@ async fn nodes_are_there_until_they_withdraw_or_expire() {
     assert_eq!(driver.nodes().await.unwrap(), [row(2, 20)]);
     let draining = NodeRow { replica: 3, is_draining: true, ..row(2, 30) };
     driver.announce(&draining).await.unwrap();
+    assert_eq!(driver.nodes().await.unwrap(), std::slice::from_ref(&draining));
+    // A row that no node wrote: an empty value, which any type may have.
+    keyspace
+        .run(&format!(
+            "INSERT INTO {}_metadata.nodes (part, node, address, started) VALUES (0, {}, 'x:1', blob_as_timestamp(0x))",
+            keyspace.name,
+            NodeId::of_number(7)
+        ))
+        .await;
     assert_eq!(driver.nodes().await.unwrap(), [draining]);
     let left = keyspace
         .session
-        .query_unpaged(format!("SELECT TTL(address) FROM {}_metadata.nodes", keyspace.name), ())
+        .query_unpaged(
+            format!(
+                "SELECT TTL(address) FROM {}_metadata.nodes WHERE part = 0 AND node = {}",
+                keyspace.name,
+                NodeId::of_number(2)
+            ),
+            (),
+        )
         .await
         .unwrap();
     let (left,) = left.into_rows_result().unwrap().single_row::<(i32,)>().unwrap();
@@ -99,6 +115,15 @@ async fn changes_are_read_back_in_their_order_by_the_moment_they_were_written() 
         .await;
     let unknown = driver.changes(9, 0, 5).await.unwrap();
     assert_eq!((unknown.len(), unknown[0].names.len()), (1, 0));
+    // So is what none can read.
+    keyspace
+        .run(&format!(
+            "INSERT INTO {}_metadata.changes (bucket, written, node, part, kind, names) VALUES (9, 2, {}, 0, 'deleted', {{'a': blob_as_bigint(0x)}})",
+            keyspace.name,
+            NodeId::of_number(3)
+        ))
+        .await;
+    assert_eq!((driver.list_changes(9, 0).await.unwrap().len(), driver.changes(9, 0, 5).await.unwrap()), (2, unknown));
     drop_both(keyspace).await;
 }
 

@@ -36,6 +36,8 @@ pub struct ScriptedDriver {
     pub reads: Gate,
     /// Where syncs and writes of metrics wait.
     pub syncs: Gate,
+    /// Where writes of points wait for what other processes deleted.
+    pub deletions: Gate,
     /// Whether [`ScriptedDriver::store`] says that other processes write the same points.
     pub has_other_writers: AtomicBool,
     answers: AtomicU32,
@@ -148,6 +150,13 @@ impl SharedPoints for ScriptedDriver {
     /// The other processes never write.
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         Box::pin(ready(Ok(totals.into())))
+    }
+
+    fn deletions_are_followed(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.deletions.pass().await;
+            Ok(())
+        })
     }
 }
 

@@ -47,6 +47,12 @@ pub trait SharedPoints: Send + Sync + 'static {
     fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
         Box::pin(ready(Ok(())))
     }
+
+    /// Before points are written: waits until this process knows what others deleted until a moment ago, for a bounded time. Points of
+    /// before a deletion that are written after it would come back with their name.
+    fn deletions_are_followed(&self) -> DriverFuture<'_, ()> {
+        Box::pin(ready(Ok(())))
+    }
 }
 
 /// What is left to this writer of slots of all writers.

@@ -157,12 +157,18 @@ impl Acceptor {
         for _ in 0..MOST_LOOKS {
             let left = self.take(batch, now).await;
             if left.is_empty() {
+                batch.sent.clear();
                 break;
             }
             batch.keep(&left);
             // Their metrics were deleted after they were found. When the registry knows that, the points make new ones.
             tokio::time::sleep(LOOK_AGAIN).await;
         }
+        for place in 0..batch.sent.len() {
+            let sample = batch.name(&batch.sent[place]).to_vec();
+            batch.reject_sample(RejectReason::BeingDeleted, &sample);
+        }
+        self.report_rejects(batch);
         batch.clear();
         self.counters.batches.fetch_add(1, Relaxed);
         if *sync == Sync::Always {

@@ -272,15 +272,15 @@ impl Admission {
         self.limits.prefixes.iter().zip(&self.prefixes.metrics).map(used).collect()
     }
 
-    /// Logs that names were rejected, once a minute for each limit.
-    pub(super) fn report(&mut self, example: &str) {
+    /// Logs that names were rejected, once a minute for each limit, with the example of each.
+    pub(super) fn report<'a>(&mut self, example: impl Fn(&str) -> &'a str) {
         for named in self.named.iter_mut().filter(|named| 0 < named.suppressed && named.logged != self.minute) {
             named.logged = self.minute;
             let inputs = std::mem::take(&mut named.suppressed);
             tracing::warn!(
                 limit = &*named.limit,
                 inputs,
-                example = %host::Excerpt(example),
+                example = %host::Excerpt(example(&named.limit)),
                 "points of unknown metrics are rejected by a limit on metrics; known metrics are accepted; delete metrics or raise the limit"
             );
         }

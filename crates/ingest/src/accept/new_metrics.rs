@@ -171,6 +171,19 @@ impl NewMetrics {
         })
     }
 
+    /// Hides those of some metrics whose names are `meant`, and returns how many there were.
+    pub(crate) fn hide(&self, metrics: &[MetricId], meant: impl Fn(&str) -> bool) -> usize {
+        self.registry.hide_each(metrics, |id, name| {
+            let is_meant = meant(name);
+            if is_meant {
+                self.prefixes.removed(name);
+                self.quotas.removed(id, name);
+                self.tokens.removed(id, name);
+            }
+            is_meant
+        })
+    }
+
     /// Creates the metrics that do not exist, as of `created_on`, and calls `id_of` with the place and the id of each. Returns the
     /// places of those that a limit forbids, of all or of the `listener` they came by, and why.
     pub(super) fn create(
@@ -230,9 +243,12 @@ impl NewMetrics {
         self.registration.add(created);
         drop(names);
         drop(memtable);
-        if let Some(&(_, last)) = rejected.last() {
-            let example = new.iter().find(|(place, _)| *place == last).map_or("", |(_, metric)| &metric.name);
-            admission.report(example);
+        if !rejected.is_empty() {
+            let name = |wanted: usize| new.iter().find(|(place, _)| *place == wanted).map(|(_, metric)| &*metric.name);
+            admission.report(|limit| {
+                let of_limit = rejected.iter().rev().find(|(no_room, _): &&(NoRoom, usize)| *no_room.limit == *limit);
+                of_limit.and_then(|(_, place)| name(*place)).unwrap_or("")
+            });
         }
         rejected
     }

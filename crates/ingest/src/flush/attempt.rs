@@ -162,6 +162,13 @@ impl Attempt<'_> {
             partials.extend(of_jobs.map(|(piece, partials)| (piece.of.job.metric, piece.of.rollup, partials)));
         }
         written.doubtful += doubtful;
+        if self.store.shared.is_some() {
+            // Ids there are made of names: rows of a metric that was deleted meanwhile would be those of no name, and come back with it.
+            let names = self.registry.read();
+            let is_there = |row: &Run| !names.name(row.metric).is_empty();
+            all.retain(is_there);
+            of_others.retain(is_there);
+        }
         self.note_seen(&all);
         self.note_seen(&of_others);
         if self.store.shared.is_none() {

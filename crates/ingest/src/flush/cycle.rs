@@ -108,6 +108,8 @@ pub(crate) struct FlushCycle {
     waiting: AtomicU32,
     /// Notified when a cycle of a caller failed, so that the next one does not wait for its time.
     failed: Notify,
+    /// Notified when a cycle has ended, well or not.
+    ended: Notify,
     /// Cycles ended.
     cycles: AtomicU64,
     /// Of the points written since the start, those that are on the store's disk.
@@ -124,6 +126,7 @@ impl FlushCycle {
             metrics_done: AtomicU64::new(0),
             waiting: AtomicU32::new(0),
             failed: Notify::new(),
+            ended: Notify::new(),
             cycles: AtomicU64::new(0),
             durable: AtomicU64::new(0),
         }
@@ -309,7 +312,13 @@ impl FlushCycle {
         let _turn = self.turn.lock().await;
         let ended = self.cycle_alone(pace).await;
         self.metrics.store(0, SeqCst);
+        self.ended.notify_one();
         ended
+    }
+
+    /// Waits until a cycle has ended since the last call.
+    pub(crate) async fn ended(&self) {
+        self.ended.notified().await;
     }
 
     /// A cycle; the caller has the turn.

@@ -11,6 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use carbon::Sink as _;
 use host::{Clock, Now};
 use metadata::{PolicyId, Registry};
 use metric::{MetricId, Timestamp};
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::row_writer::RowWriter;
 use crate::{
+    accept::Acceptor,
     back_pressure::BackPressure,
     backoff::StoreBackoff,
     deleted_ids::DeletedIds,
@@ -25,8 +27,10 @@ use crate::{
     known_changes::KnownChanges,
     memtable::{MayTake, Memtable},
     policy_table::{JournalPolicyIds, Policies},
+    protocol::Protocol,
     registration::Registration,
     spill::Spill,
+    spilled_deletions::SpilledDeletions,
     wal::{
         self, Exclusive, Journal, JournalDamage, Journalled, PlanError, Planned, Record, ResolvedPoint, Segment,
         SegmentBytes,
@@ -57,6 +61,9 @@ pub(crate) struct ReadBackParts {
     pub(crate) registration: Arc<Registration>,
     pub(crate) damage: JournalDamage,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Makes metrics again that others deleted, for points that came later.
+    pub(crate) acceptor: Arc<Acceptor>,
+    pub(crate) deletions: Arc<SpilledDeletions>,
 }
 
 /// Where reading goes on after a recovery.
@@ -334,7 +341,42 @@ impl ReadBack {
                 |point: &&ResolvedPoint| !from.deleted.contains(writer, point.metric, ids.is_common(point.metric));
             group.iter().filter(is_kept).filter_map(resolve).collect()
         };
+        let points = self.made_again(points);
         self.with.memtable.apply_spilled(Journalled::read_back(&points, now));
+    }
+
+    /// Points of metrics that others deleted meanwhile, in slots that begin after the deletion, are of metrics that are made again for them.
+    fn made_again(&self, mut points: Vec<ResolvedPoint>) -> Vec<ResolvedPoint> {
+        let ReadBackParts { memtable, registry, acceptor, deletions, .. } = &self.with;
+        if deletions.is_empty() {
+            return points;
+        }
+        let later: Vec<(usize, String, Timestamp)> = {
+            let locked = memtable.lock();
+            let of_deleted = points.iter().enumerate().filter(|(_, point)| locked.policy(point.metric).is_none());
+            let of_later = |(place, point): (usize, &ResolvedPoint)| {
+                let (name, at) = deletions.later(point.metric, Timestamp::from(point.time))?;
+                Some((place, name, at))
+            };
+            of_deleted.filter_map(of_later).collect()
+        };
+        for of_deletion in later.chunk_by(|(.., one), (.., next)| one == next) {
+            let mut batch = acceptor.batch(Protocol::Own);
+            // As in `Ingest::delete_followed`.
+            batch.created_on = Some(of_deletion[0].2 + 1);
+            for (place, name, _) in of_deletion {
+                batch.point(name.as_bytes(), Timestamp::from(points[*place].time), points[*place].value);
+            }
+            acceptor.make_metrics(&mut batch);
+        }
+        let names = registry.read();
+        for (place, name, _) in later {
+            // A limit of names, or a list, may have refused it, which is counted.
+            if let Some(metric) = names.find(registry.hash(name.as_bytes()), name.as_bytes()) {
+                points[place].metric = metric;
+            }
+        }
+        points
     }
 
     /// Keeps what is damaged of a segment that no recovery has read.
@@ -383,6 +425,7 @@ impl ReadBack {
         self.keep_damage(&loaded);
         let lost = spill.points();
         spill.end(&exclusive);
+        self.with.deletions.forget();
         if 0 < lost {
             self.with.damage.report_not_read_back(journal.folder().dir(), lost);
         }

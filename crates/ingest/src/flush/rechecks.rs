@@ -113,10 +113,10 @@ impl Rechecks {
         due
     }
 
-    /// Takes all metrics that wait for what other nodes were writing, due or not.
-    pub(super) fn take_soon(&self) -> Vec<Recheck> {
-        self.changes.fetch_add(1, Relaxed);
-        self.soon.lock().take_all()
+    /// All metrics that wait for what other nodes were writing, due or not. They go on waiting: what another node is writing may come after a look
+    /// that is made too early.
+    pub(super) fn all_soon(&self) -> Vec<Recheck> {
+        self.soon.lock().all()
     }
 
     /// Puts in what an earlier process kept of a metric, as if it had been written now.
@@ -223,14 +223,12 @@ impl Queue {
         due
     }
 
-    fn take_all(&mut self) -> Vec<Recheck> {
-        self.order = BTreeSet::new();
-        let all = std::mem::take(&mut self.waiting).into_values();
-        let whole = |Waiting { mut first, next }: Waiting| {
-            first.spans = joined(first.spans.into_iter().chain(next).collect());
-            first
+    fn all(&self) -> Vec<Recheck> {
+        let whole = |Waiting { first, next }: &Waiting| {
+            let spans = joined(first.spans.iter().chain(next).cloned().collect());
+            Recheck { spans, ..first.clone() }
         };
-        all.map(whole).collect()
+        self.waiting.values().map(whole).collect()
     }
 
     fn saved(&self) -> Vec<Saved> {
@@ -323,11 +321,11 @@ mod tests {
         rechecks.again(due[0].clone(), start + SOON);
         assert_eq!((spans(rechecks.take_due(start + 2 * SOON, 9)), rechecks.soon()), (vec![(7, one(0, 60))], 0));
         assert_eq!(spans(rechecks.take_due(start + LATE, 9)), [(7, one(0, 60)), (8, one(0, 60))]);
-        // A node that leaves does not wait.
+        // A node that leaves does not wait, and its next start looks again.
         rechecks.add(MetricId(7), 0, one(0, 60), start, true);
         rechecks.add(MetricId(7), 0, one(80, 90), start, true);
         assert_eq!(rechecks.soon(), 1);
-        assert_eq!((spans(rechecks.take_soon()), rechecks.soon()), (vec![(7, vec![0..60, 80..90])], 0));
+        assert_eq!((spans(rechecks.all_soon()), rechecks.soon()), (vec![(7, vec![0..60, 80..90])], 1));
     }
 
     #[test]

@@ -268,10 +268,10 @@ impl RowWriter {
         }
     }
 
-    /// Derives slots again that wait for what other nodes were writing, due or not, once each: this node stops.
+    /// Derives slots again that wait for what other nodes were writing, due or not, once each: this node stops. The next start looks once more.
     pub(crate) async fn recheck_soon(self: &Arc<RowWriter>) {
         let now = self.with.clock.instant();
-        let mut left = self.rechecks.take_soon();
+        let mut left = self.rechecks.all_soon();
         while !left.is_empty() {
             let rechecks = left.split_off(left.len().saturating_sub(RECHECKED));
             let writer = self.clone();
@@ -541,6 +541,10 @@ impl RowWriter {
     /// Writes once. Points begin to spill, if memory is full, while the store does not answer.
     async fn write_or_spill(&self, jobs: &[JobPoints<'_>]) -> Result<Written, CallError> {
         let RowWriterParts { store, registry, time, .. } = &self.with;
+        if let Some(shared) = &store.shared {
+            // It has no errors of its own.
+            let _ = shared.deletions_are_followed().await;
+        }
         let policies = self.with.memtable.policies();
         let may_hold = self.with.back_pressure.may_hold_late();
         let waits_for_reads = self.unread.may_wait(self.with.clock.instant(), may_hold);

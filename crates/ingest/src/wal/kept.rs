@@ -14,7 +14,7 @@
 
 use std::{collections::HashSet, io, path::Path};
 
-use host::DirEntry;
+use host::{DirEntry, Disk};
 use store::Damage;
 
 use super::{
@@ -196,6 +196,26 @@ impl JournalDamage {
     }
 }
 
+/// The files in the folder `damaged` of a data folder that say that points of the journal may be lost, and how; not those of segments that were
+/// missing, for which see [`notes_of_missing`](super::notes_of_missing).
+///
+/// # Errors
+/// The folder cannot be listed.
+pub fn kept_losses(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<(String, String)>> {
+    let entries = match disk.read_dir(damaged) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries?,
+    };
+    let loss = |entry: &DirEntry| {
+        let name = entry.name.to_string_lossy().into_owned();
+        let how = meaning(&name).filter(|_| missing(&name).is_none() && !is_gone(&name))?.1;
+        Some((name, how))
+    };
+    let mut losses: Vec<(String, String)> = entries.iter().filter_map(loss).collect();
+    losses.sort();
+    Ok(losses)
+}
+
 /// What a file in `damaged/` says about the journal, and how.
 fn meaning(name: &str) -> Option<(&'static str, String)> {
     let left = NotPutBack::of(name);
@@ -238,7 +258,7 @@ fn fixed_meaning(name: &str) -> Option<(&'static str, &'static str)> {
     } else if name.contains(".journal+") {
         Some((
             "journal record",
-            "damaged bytes that an earlier start found; their points are lost unless they were stored; remove the file to end \
+            "damaged bytes that an earlier start or a repair found; their points are lost unless they were stored; remove the file to end \
              this report",
         ))
     } else {

@@ -63,6 +63,7 @@ pub use header::{Repeats, SegmentHeader};
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};
 pub(crate) use journalled::{Accepted, Journalled};
 pub(crate) use kept::LATE_FILE;
+pub use kept::kept_losses;
 pub(crate) use kept_deletions::{Deleted, KeptDeletions};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use missing::note_missing;

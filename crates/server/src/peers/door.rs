@@ -10,7 +10,7 @@ use hyper::{StatusCode, header::CONTENT_TYPE};
 use super::{request::SECRET, secret::PeerSecrets};
 
 /// How long the body of a request may take. The node that asks does not wait for as long.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
+const BODY_WITHIN: Duration = Duration::from_secs(2);
 
 /// Answers other nodes.
 pub struct PeerDoor {
@@ -51,7 +51,7 @@ impl PeerDoor {
         let body = match tokio::time::timeout(BODY_WITHIN, read).await {
             Ok(Ok(body)) => body,
             Ok(Err(error)) => return text(StatusCode::BAD_REQUEST, &error.to_string()),
-            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come within 10 s"),
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come within 2 s"),
         };
         match giver.give(turn, body).await {
             Ok(answer) => {

@@ -11,7 +11,7 @@ use store::StoreError;
 use uuid::Uuid;
 
 use super::tables::{ChangeStatements, NodeId, Peers};
-use crate::{ask::read, failure::unavailable, names::config, schema::quoted};
+use crate::{ask::read_valid, failure::unavailable, names::config, schema::quoted};
 
 /// Names of one row.
 pub const MAX_NAMES_OF_A_CHANGE: usize = 1000;
@@ -116,7 +116,8 @@ impl Peers {
         const WHAT: &str = "reading the keys of table changes";
         type Row = (i64, Uuid, i32, Option<String>);
         let statements = self.of_changes().await?;
-        let rows = read::<Row>(WHAT, self.run(WHAT, &statements.list, (bucket, since)).await?)?;
+        let (rows, skipped) = read_valid::<Row>(WHAT, self.run(WHAT, &statements.list, (bucket, since)).await?)?;
+        self.report_skipped("changes", skipped);
         let listed = |(written, node, part, kind): Row| ListedChange {
             key: ChangeKey { written, node: NodeId(node), part },
             is_deletion: kind.as_deref() == Some(DELETED),
@@ -129,7 +130,8 @@ impl Peers {
         const WHAT: &str = "reading table changes";
         type Row = (i64, Uuid, i32, Option<String>, Option<HashMap<String, String>>, Option<HashMap<String, i64>>);
         let statements = self.of_changes().await?;
-        let rows = read::<Row>(WHAT, self.run(WHAT, &statements.rows, (bucket, first, last)).await?)?;
+        let (rows, skipped) = read_valid::<Row>(WHAT, self.run(WHAT, &statements.rows, (bucket, first, last)).await?)?;
+        self.report_skipped("changes", skipped);
         let change = |(written, node, part, kind, policy, names): Row| {
             let key = ChangeKey { written, node: NodeId(node), part };
             let policy = policy.unwrap_or_default();

@@ -8,7 +8,7 @@ use store::StoreError;
 use uuid::Uuid;
 
 use super::tables::{NodeId, NodeStatements, Peers};
-use crate::{ask::read, schema::quoted};
+use crate::{ask::read_valid, schema::quoted};
 
 /// The one partition of the table.
 const PART: i32 = 0;
@@ -96,7 +96,8 @@ impl Peers {
         const WHAT: &str = "reading table nodes";
         type Row = (Uuid, Option<String>, Option<String>, Option<CqlTimestamp>, Option<CqlTimestamp>);
         let statements = self.of_nodes().await?;
-        let rows = read::<Row>(WHAT, self.run(WHAT, &statements.read, (PART,)).await?)?;
+        let (rows, skipped) = read_valid::<Row>(WHAT, self.run(WHAT, &statements.read, (PART,)).await?)?;
+        self.report_skipped("nodes", skipped);
         let row = |(node, address, version, started, heartbeat): Row| {
             let version = version.unwrap_or_default();
             let (version, replica, is_draining) = heard(&version);

@@ -2,6 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
+use host::{Clock, MinuteLog};
 use scylla::{
     client::session::Session,
     serialize::row::SerializeRow,
@@ -60,6 +61,8 @@ pub(crate) struct Peers {
     pub(super) retry: Retry,
     pub(super) nodes: OnceCell<NodeStatements>,
     pub(super) changes: OnceCell<ChangeStatements>,
+    clock: Arc<dyn Clock>,
+    skipped: MinuteLog,
 }
 
 impl Peers {
@@ -71,6 +74,8 @@ impl Peers {
             retry: Retry { limit: PATIENCE.min(retry.limit), ..retry },
             nodes: OnceCell::new(),
             changes: OnceCell::new(),
+            clock: options.host.clock.clone(),
+            skipped: MinuteLog::new(),
         }
     }
 
@@ -82,6 +87,19 @@ impl Peers {
         statement.set_is_idempotent(true);
         statement.set_consistency(Consistency::LocalQuorum);
         Ok(statement)
+    }
+
+    /// Says once a minute that rows are left out which cannot be read. The others count.
+    pub(super) fn report_skipped(&self, table: &str, why: Option<String>) {
+        let Some(why) = why else { return };
+        if let Some(suppressed) = self.skipped.is_due(self.clock.instant()) {
+            tracing::warn!(
+                table,
+                why,
+                suppressed,
+                "leaving out a row of the table that no Plumbago wrote: delete it, and see who else may write there. Logging this once a minute"
+            );
+        }
     }
 
     /// Runs a statement that is idempotent.
