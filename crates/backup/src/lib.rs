@@ -29,7 +29,7 @@ mod segments;
 pub use error::BackupError;
 pub use make::Made;
 pub use manifest::{BackupFile, Manifest, find};
-pub use may_start::may_start;
+pub use may_start::{may_start, newest_backup};
 pub use node::{Node, remove_stage};
 pub use repair::{Repaired, repair};
 pub use restore::{Restored, restore};
@@ -37,5 +37,5 @@ pub use same_names::how as how_same_names;
 pub use scrub::{FileScrub, Piece};
 pub use store_embedded::DamagedPart;
 pub use verify::{
-    Checked, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, lock_to_read, verify, verify_backup,
+    Checked, EARLIER_SPEC, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, lock_to_read, verify, verify_backup,
 };

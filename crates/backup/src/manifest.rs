@@ -138,6 +138,14 @@ pub(crate) fn all(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>, Ba
     Ok(all)
 }
 
+/// A backup in a folder that is later than this one and has no manifest.
+fn later_without_manifest(disk: &dyn Disk, dir: &Path, than: u32) -> Option<PathBuf> {
+    let entries = disk.read_dir(dir).unwrap_or_default();
+    let numbered = |entry: host::DirEntry| Some((number(entry.name.to_str()?)?, entry.path));
+    let later = entries.into_iter().filter_map(numbered).filter(|(of, path)| than < *of && !is_backup(disk, path));
+    later.max().map(|(_, path)| path)
+}
+
 fn is_backup(disk: &dyn Disk, path: &Path) -> bool {
     disk.open(&path.join(FILE), Open::Read).is_ok()
 }
@@ -162,21 +170,43 @@ pub(crate) fn other(disk: &dyn Disk, backup: &Path) -> String {
     found.map_or_else(String::new, |path| format!(" (the newest other one is {})", path.display()))
 }
 
+/// Refuses a folder that an interrupted backup or restore left.
+pub(crate) fn refuse_unfinished(path: &Path) -> Result<(), BackupError> {
+    if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+        return Err(BackupError::Folder(format!(
+            "{} is of an interrupted backup or restore, and not complete; name another one; the next backup or restore removes it",
+            path.display()
+        )));
+    }
+    Ok(())
+}
+
 /// The backup that a path means: itself, or the newest one in it.
 ///
 /// # Errors
 /// There is none.
 pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
-    if path.extension().is_some_and(|ending| ending == UNFINISHED) {
-        return Err(BackupError::Folder(format!(
-            "{} is of an interrupted backup or restore, and not complete; name another backup; the next backup or restore removes it",
-            path.display()
-        )));
-    }
+    refuse_unfinished(path)?;
     if is_backup(disk, path) {
         return Ok(path.to_owned());
     }
-    all(disk, path)?.pop().map(|(_, path)| path).ok_or_else(|| {
+    let newest = all(disk, path)?.pop();
+    if let Some((number, newest)) = &newest
+        && let Some(later) = later_without_manifest(disk, path, *number)
+    {
+        return Err(BackupError::Folder(format!(
+            "{} has no file {FILE}: it was not completed, or lost it; the newest complete backup is {}: name that one, or remove the other",
+            later.display(),
+            newest.display()
+        )));
+    }
+    newest.map(|(_, path)| path).ok_or_else(|| {
+        if disk.exists(&path.join("store")) {
+            return BackupError::Folder(format!(
+                "{} is a data folder, not a backup: make one with plumbago backup while its server runs",
+                path.display()
+            ));
+        }
         BackupError::Folder(format!(
             "{} is not a backup and has none (a complete one has a file {FILE}), and not a data folder, which has a folder store",
             path.display()

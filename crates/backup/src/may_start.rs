@@ -14,6 +14,21 @@ use crate::{error::BackupError, manifest};
 /// The folder in an existing data folder that has the files of a restore until all are there.
 pub(crate) const RESTORING: &str = ".restoring";
 
+/// Files of a data folder that a start reads, and whose loss it would report.
+const FILES: [&str; 11] = [
+    "clock",
+    "names",
+    "names-read",
+    "rechecks",
+    "seen",
+    "segments",
+    "unsynced",
+    "write-clock",
+    "writer",
+    "store/spec",
+    "store/manifest",
+];
+
 /// Versions of segments of the journal that this program reads.
 const OF_JOURNAL: &str = "versions 1 and 2";
 
@@ -28,6 +43,15 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
              FOLDER`, and start there; where {data} is a copy that need not stay one, remove {file} from it",
             data = data.display(),
             file = manifest::FILE,
+        )));
+    }
+    manifest::refuse_unfinished(data)?;
+    let has_store = disk.exists(&data.join("store"));
+    if let Some(newest) = newest_backup(disk, data).filter(|_| !has_store) {
+        return Err(BackupError::Folder(format!(
+            "{} has backups, such as {}: a server there would make a store next to them; name another data folder",
+            data.display(),
+            newest.display()
         )));
     }
     let restoring = data.join(RESTORING);
@@ -50,9 +74,14 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
     refuse_newer(disk, data)
 }
 
+/// The newest complete backup in a folder: it is one of backups, and no data folder.
+pub fn newest_backup(disk: &dyn Disk, folder: &Path) -> Option<PathBuf> {
+    manifest::all(disk, folder).ok()?.pop().map(|(_, path)| path)
+}
+
 /// Refuses a data folder in which another user's process wrote last: what may not be read is not damaged.
 fn refuse_forbidden(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
-    for file in ["store/spec", "store/manifest", "clock", "writer"] {
+    for file in FILES {
         let path = data.join(file);
         if let Err(error) = disk.open(&path, Open::Read)
             && error.kind() == io::ErrorKind::PermissionDenied
@@ -116,6 +145,14 @@ mod tests {
         disk.open(Path::new("/backups/backup-000001/backup.json"), Open::Create).unwrap();
         let error = start().unwrap_err();
         assert!(error.contains("`plumbago restore /backups/backup-000001 FOLDER`"), "{error}");
+        disk.create_dir_all(Path::new("/backups/backup-000002.unfinished/store")).unwrap();
+        let error = may_start(&disk, Path::new("/backups/backup-000002.unfinished")).unwrap_err().to_string();
+        assert!(error.contains("is of an interrupted backup or restore"), "{error}");
+        let start = || may_start(&disk, Path::new("/backups")).map_err(|error| error.to_string());
+        let error = start().unwrap_err();
+        assert!(error.starts_with("/backups has backups, such as /backups/backup-000001"), "{error}");
+        disk.create_dir_all(Path::new("/backups/store")).unwrap();
+        assert!(start().is_ok(), "it has points already");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, read_journa
 use crate::{
     error::BackupError,
     files::{below, hash},
-    manifest::{BackupFile, FILE, Manifest},
+    manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
     verify::{
         EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part, lock,
         lock_to_read, verify,
@@ -43,6 +43,7 @@ pub struct Repaired {
 /// Another process uses the folder, the disk fails, or part of the folder is of a later program.
 pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, BackupError> {
     let disk = &*host.disk;
+    refuse_unfinished(data)?;
     let store = data.join("store");
     let in_use = if dry_run { lock_to_read(disk, data)? } else { lock(disk, data)? };
     // A folder that is refused stays as it is: no note is made here.

@@ -8,7 +8,7 @@ use crate::{
     draft::{self, Draft},
     error::BackupError,
     files::{copy, make_folders, sync_folders},
-    manifest::{Manifest, open, other},
+    manifest::{FILE, Manifest, all, open, other},
     may_start::{RESTORING, draft_of, refuse_newer},
 };
 
@@ -37,6 +37,7 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
     let data = &data.components().collect::<PathBuf>();
     let (backup, manifest) = open(disk, backup)?;
     refuse_newer(disk, &backup)?;
+    refuse_inside(disk, data)?;
     let is_there = is_there(disk, data)?;
     let draft = Draft::begin(disk, if is_there { data.join(RESTORING) } else { draft_of(data) })?;
     // Before a file of the restore is in its place: without the folder a start would take a part for all, or nothing.
@@ -63,6 +64,26 @@ pub fn restore(disk: &dyn Disk, backup: &Path, data: &Path) -> Result<Restored, 
     };
     let gone = finish().map_err(BackupError::io("writing", data))?;
     Ok(Restored { backup, manifest, bytes, gone })
+}
+
+/// Refuses a target in a data folder or among backups: it would be lost, copied or taken for a part of these.
+fn refuse_inside(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    // A folder above that is missing is an error further on.
+    let Ok(above) = disk.canonicalize(above(data)) else { return Ok(()) };
+    let found = above.ancestors().find_map(|above| match () {
+        () if disk.exists(&above.join("store/spec")) => Some(format!("the data folder {}", above.display())),
+        () if disk.exists(&above.join(FILE)) => Some(format!("the backup {}", above.display())),
+        () => None,
+    });
+    let among = || all(disk, &above).is_ok_and(|all| !all.is_empty());
+    let found = found.or_else(|| among().then(|| format!("{}, which has backups", above.display())));
+    match found {
+        Some(found) => Err(BackupError::Folder(format!(
+            "{} is in {found}; name a folder for the data that is in no other store's",
+            data.display()
+        ))),
+        None => Ok(()),
+    }
 }
 
 fn above(data: &Path) -> &Path {

@@ -12,8 +12,8 @@ use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store::{LAST_NUMBER, StoreError};
 use store_embedded::{
-    DamagedPart, FileReport, FolderLock, IdSet, check_file, check_log, check_spec, cut_logs, identity_of, is_layout_1,
-    lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, of_other_timeline, other_store,
+    DamagedPart, FileReport, FolderLock, IdSet, ONE_BIT, check_file, check_log, check_spec, cut_logs, identity_of,
+    is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, of_other_timeline, other_store,
     read_journal_mark, read_manifest, remade_manifest, unlisted_rows, without_name,
 };
 
@@ -27,20 +27,23 @@ use crate::{
 
 /// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
 pub fn costs(part: &DamagedPart) -> bool {
-    !matches!(
-        part.what,
-        "spec"
-            | "manifest"
-            | "clock"
-            | "saved names"
-            | "header of a log"
-            | "header of a file of rows"
-            | "footer of a file of rows"
-            | "index of a file of rows"
-            | STALE_SEGMENT
-            | STRAY
-            | UNLISTED
-    )
+    let is_corrected = part.how == ONE_BIT;
+    !is_corrected
+        && !matches!(
+            part.what,
+            "spec"
+                | "manifest"
+                | "clock"
+                | "saved names"
+                | "newest journal segment"
+                | "header of a log"
+                | "header of a file of rows"
+                | "footer of a file of rows"
+                | "index of a file of rows"
+                | STALE_SEGMENT
+                | STRAY
+                | UNLISTED
+        )
 }
 
 /// A file with a name that no file of the store has. A start leaves it alone.
@@ -64,6 +67,9 @@ pub(crate) const CUT_SEGMENT: &str = "journal records";
 
 /// A segment whose points are stored, and may have been overwritten since.
 pub(crate) const STALE_SEGMENT: &str = "stale journal segment";
+
+/// A spec from before openings that wrote rows: a start refuses it.
+pub const EARLIER_SPEC: &str = "spec of an earlier time";
 
 /// A segment that a start refuses: its ids are those of other metrics.
 pub const FOREIGN_SEGMENT: &str = "journal segment of another store";
@@ -311,6 +317,10 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             .to_owned();
         report.known_losses.push(KnownLoss { file: Path::new("damaged").join(note), how, metrics: None, span: None });
     }
+    let kept = ingest::wal::kept_losses(disk, &damaged).map_err(BackupError::io("listing", &damaged))?;
+    for (name, how) in kept {
+        report.known_losses.push(KnownLoss { file: Path::new("damaged").join(name), how, metrics: None, span: None });
+    }
     if !disk.exists(&data.join(&spec)) && report.files.iter().any(|file| file.path.starts_with("store")) {
         report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }
@@ -321,7 +331,11 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
 fn find_other_timelines(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
     for (path, how) in of_other_timeline(disk, &data.join("store"))? {
         let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
-        let what = if path.starts_with(LOGS[0].0) { "log of names" } else { "file of rows" };
+        let what = match () {
+            () if path.starts_with(LOGS[0].0) => "log of names",
+            () if path.ends_with("spec") => EARLIER_SPEC,
+            () => "file of rows",
+        };
         report.add(path, DamagedPart::of_file(what, 0, how));
     }
     Ok(())
@@ -329,11 +343,11 @@ fn find_other_timelines(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
 
 /// Looks for files of rows that the manifest does not have.
 fn find_unlisted(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
-    for path in unlisted_rows(disk, &data.join("store"))? {
+    for (path, how) in unlisted_rows(disk, &data.join("store"))? {
         let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
         let is_damaged = report.files.iter().any(|file| file.path == path && !file.faults.is_empty());
         if !is_damaged {
-            report.add(path, DamagedPart::of_file(UNLISTED, 0, "the manifest does not have it; a start uses its rows"));
+            report.add(path, DamagedPart::of_file(UNLISTED, 0, how));
         }
     }
     Ok(())

@@ -19,7 +19,7 @@ use crate::{
     newer::{list, read_to},
     opening,
     record_log::{self, LogEnd},
-    row_file::{self, Flushes},
+    row_file::{self, Flushes, Header},
     spec, status,
     tables::{EVENTS_CUT, NAMES_CUT},
     timeline, window_key,
@@ -292,8 +292,9 @@ pub fn same_names(disk: &dyn Disk, store: &Path) -> Vec<(String, Vec<MetricId>)>
 ///
 /// # Errors
 /// Whatever the disk says to a list of a folder.
-pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<PathBuf>> {
-    let (Some(manifest), Some(Identity { chain, .. })) = (status::manifest_of(disk, store), identity_of(disk, store))
+pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathBuf, String)>> {
+    let (Some(manifest), Some(Identity { chain, store: ours, .. })) =
+        (status::manifest_of(disk, store), identity_of(disk, store))
     else {
         return Ok(Vec::new());
     };
@@ -322,7 +323,13 @@ pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<PathBuf>> 
             let is_unlisted = |(path, of): &&(PathBuf, Flushes)| {
                 !listed().any(|file| of.contains(file.flushes)) && !is_left(*of) && !is_new(path, *of)
             };
-            unlisted.extend(there.iter().filter(is_unlisted).map(|(path, _)| path.clone()));
+            let how = |(path, flushes): &(PathBuf, Flushes)| {
+                let place = Header { store: ours, table, window: window.1, flushes: *flushes };
+                let how = row_file::header_of(disk, path).filter(|header| *header != place);
+                let how = how.map(|header| format!("{}; a start puts it aside", opening::not_its_place(&header)));
+                (path.clone(), how.unwrap_or_else(|| "the manifest does not have it; a start uses its rows".to_owned()))
+            };
+            unlisted.extend(there.iter().filter(is_unlisted).map(how));
         }
     }
     Ok(unlisted)
@@ -354,7 +361,16 @@ pub fn of_other_timeline(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathB
     }
     let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &openings);
-    let vouched = match timeline::is_unsure(of_spec, &identity.chain, is_whole) {
+    let is_unsure = timeline::is_unsure(of_spec, &identity.chain, is_whole);
+    let manifest = status::manifest_of(disk, store).filter(|manifest| manifest.store == identity.store && !is_unsure);
+    let later = manifest.as_ref().map(|manifest| timeline::of_later(&identity.chain, manifest)).unwrap_or_default();
+    if 0 < of_spec && !later.is_empty() {
+        // The files next to it are right, and a start says so.
+        let spec = store.join("spec");
+        let how = format!("a start is refused: {}", timeline::refuse_earlier(&spec, &later));
+        return Ok(vec![(spec, how)]);
+    }
+    let vouched = match is_unsure {
         true => openings_of_manifest(disk, store),
         false => HashSet::new(),
     };

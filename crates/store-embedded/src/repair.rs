@@ -27,7 +27,8 @@ use crate::{
     lost::Lost,
     manifest::{ManifestFile, table_of},
     merge::{MergeError, Merging},
-    row_file::{self, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
+    opening::not_its_place,
+    row_file::{self, FileReport, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
     spec::Spec,
     status::manifest_of,
     window_key::WindowKey,
@@ -49,7 +50,9 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Resu
         let spec = Spec::open(host, dir, &Reporter::new(host, &options.damage, data))?;
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let shared = Arc::new(Shared::new(host, data, options.damage.clone(), Arc::new(trash), CACHE_BYTES));
-        let rows = RowRepair { shared: &shared, dir, store: spec.identity().store, attempt: host.random.bits() };
+        let known = manifest_of(&*host.disk, dir).map_or_else(Vec::new, |manifest| manifest.files);
+        let (store, attempt) = (spec.identity().store, host.random.bits());
+        let rows = RowRepair { shared: &shared, dir, store, known, attempt };
         spec.raise()?;
         rows.run()?;
     }
@@ -70,6 +73,8 @@ struct RowRepair<'a> {
     shared: &'a Arc<Shared>,
     dir: &'a Path,
     store: u128,
+    /// What the manifest says of the files.
+    known: Vec<ManifestFile>,
     /// Drafts have a number that no other draft has.
     attempt: u64,
 }
@@ -100,7 +105,12 @@ impl RowRepair<'_> {
 
     /// Replaces a file if part of it is damaged.
     fn file(&self, path: &Path, expected: Header) -> Result<Option<Replaced>, StoreError> {
-        if check_file(&*self.shared.disk, path).is_ok_and(|report| report.damaged.is_empty()) {
+        let is_in_place = |report: &FileReport| {
+            let flushes = (expected.flushes.first, expected.flushes.last);
+            (report.store, report.table, report.window, report.flushes)
+                == (expected.store, expected.table, expected.window, flushes)
+        };
+        if check_file(&*self.shared.disk, path).is_ok_and(|report| report.damaged.is_empty() && is_in_place(&report)) {
             return Ok(None);
         }
         let failed = || io_error(format!("repairing {}", path.display()));
@@ -108,9 +118,19 @@ impl RowRepair<'_> {
             |by, lost| Replaced { window: (expected.table, expected.window), flushes: expected.flushes, by, lost };
         let is_expired = Arc::new(AtomicBool::new(false));
         let file = match RowFile::open(self.shared, path, expected, &is_expired) {
-            Ok(file) if *file.header() == expected => file,
-            // The next start says so, and leaves it alone.
-            Ok(_) => return Ok(None),
+            Ok(mut file) if *file.header() == expected => {
+                let is_it = |known: &&ManifestFile| {
+                    known.window == (expected.table, expected.window) && known.flushes == expected.flushes
+                };
+                if let Some(ManifestFile { rows, metrics, newest, .. }) = self.known.iter().find(is_it) {
+                    file.set_bounds(*rows, *metrics, *newest);
+                }
+                file
+            }
+            Ok(file) => {
+                self.shared.damaged_folder.move_in(path, &not_its_place(file.header())).map_err(failed())?;
+                return Ok(None);
+            }
             Err(OpenError::Io(error)) => return Err(failed()(error)),
             Err(OpenError::Unreadable(how)) => {
                 self.shared.damaged_folder.move_in(path, &how).map_err(failed())?;

@@ -467,7 +467,13 @@ impl Opening<'_> {
                 ..Damage::default()
             });
         };
-        let open = || RowFile::open(self.shared, &entry.path, expected, &window.is_expired);
+        let open = || {
+            let mut file = RowFile::open(self.shared, &entry.path, expected, &window.is_expired)?;
+            if let Some(ManifestFile { rows, metrics, newest, .. }) = known {
+                file.set_bounds(*rows, *metrics, *newest);
+            }
+            Ok(file)
+        };
         let is_unreadable = |opened: &Result<RowFile, OpenError>| matches!(opened, Err(OpenError::Unreadable(_)));
         let mut opened = open();
         // Behind a passing error of a network file system it may be whole. The next attempt decides.
@@ -478,7 +484,11 @@ impl Opening<'_> {
         }
         match opened {
             Ok(file) if *file.header() != expected => {
-                report(format!("it says that it is {:?}; it is not used", file.header()), None);
+                let how = not_its_place(file.header());
+                drop(file);
+                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
+                report(how, moved_to.ok());
+                commits.set_behind();
                 Ok(None)
             }
             Ok(file) if let Some(how) = self.timeline_fault(&file, known) => {
@@ -545,6 +555,15 @@ impl Opening<'_> {
             "{fault}; it is not used: put the file of this folder in its place, if there is one, or restore a backup"
         ))
     }
+}
+
+/// What a report says of a file that belongs to another place.
+pub(crate) fn not_its_place(header: &Header) -> String {
+    let path = folder((header.table, header.window)).join(header.flushes.file_name());
+    format!(
+        "it says that it is {}: it is a copy of that, or was renamed, and is not used; if that one is missing, give it that name",
+        path.display()
+    )
 }
 
 /// The disk does not return a file now.

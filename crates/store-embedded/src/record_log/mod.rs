@@ -29,8 +29,7 @@ use std::{
 use host::DiskFile;
 use store::StoreError;
 
-pub use self::check::LogReport;
-pub use self::files::CopiedLog;
+pub use self::{check::LogReport, files::CopiedLog, walk::ONE_BIT};
 pub(crate) use self::{
     check::{check_file, file_bytes, missing_files, reaches},
     files::LogFiles,
@@ -42,7 +41,7 @@ use self::{
     files::LogFile,
     folder::Found,
     frame::{FRAME, Header, Seal},
-    walk::{ONE_BIT, Part, walk},
+    walk::{Part, walk},
 };
 pub(crate) use self::{
     place::{LogEnd, LogEnds, Place},

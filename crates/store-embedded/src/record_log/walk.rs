@@ -16,7 +16,7 @@ const SEARCHES_AGAIN: u32 = 1;
 const PAGE: usize = 4096;
 
 /// What a report says of [`Part::Corrected`].
-pub(super) const ONE_BIT: &str = "one bit of the record is wrong, and is corrected: nothing is lost";
+pub const ONE_BIT: &str = "one bit of the record is wrong, and is corrected: nothing is lost";
 
 /// A part of a file.
 #[derive(Debug, PartialEq, Eq)]

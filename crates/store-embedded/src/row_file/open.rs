@@ -7,7 +7,7 @@
 use std::{io, path::Path};
 
 use host::{Disk, DiskFile, Open, read_checked, retried};
-use metric::{MetricId, Slot};
+use metric::{MetricId, Slot, Stage};
 use store::Incarnation;
 
 use super::{
@@ -15,9 +15,12 @@ use super::{
     footer::{self, Footer, Summary},
     index::Index,
     row_block::{self, RowsOfBlock},
-    walk::walk,
+    walk::{Behind, walk},
 };
-use crate::row_key::{GROUP_SLOTS, RowKey};
+use crate::{
+    row_key::{GROUP_SLOTS, RowKey},
+    window_key::window_slots,
+};
 
 /// A part of a file, other than its blocks, that cannot be read. Its rows can.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,6 +114,11 @@ pub(crate) fn written_by(disk: &dyn Disk, path: &Path) -> Option<(Incarnation, M
     opening.filter(|_| 0 < summary.rows).map(|opening| (opening, summary.metrics.1))
 }
 
+/// What a file says it is. `None` where it does not say.
+pub(crate) fn header_of(disk: &dyn Disk, path: &Path) -> Option<Header> {
+    open(disk, path, None).ok().map(|opened| opened.header)
+}
+
 /// Opens a file. `expected` is its header by its path, where that is known. What seems to be damaged is opened again: a
 /// network file system may give the length of a moment ago.
 pub(super) fn open(disk: &dyn Disk, path: &Path, expected: Option<Header>) -> Result<Opened, OpenError> {
@@ -187,10 +195,11 @@ fn open_by_walk(
     for Sealed { header, seal } in candidates {
         let mut summary = Summary::NONE;
         let start = file_header::LEN as u64;
-        walk(&*file, seal, start, len, |block| summarise(block, &mut summary)).map_err(OpenError::Io)?;
+        let each = |block: &[u8]| summarise(block, &mut summary);
+        walk(&*file, seal, (start, len), Behind::Index, each).map_err(OpenError::Io)?;
         if 0 < summary.rows {
-            // Damaged blocks may have had any key.
-            (summary.first, summary.last) = (RowKey::FIRST, RowKey::LAST);
+            // Damaged blocks may have had any key of the window.
+            (summary.first, summary.last) = keys_of_window(header.table.stage, header.window);
             return Ok(Opened {
                 file,
                 len,
@@ -205,6 +214,14 @@ fn open_by_walk(
         }
     }
     Err(OpenError::Unreadable(why))
+}
+
+/// The first and the last key that rows of a window may have.
+fn keys_of_window(stage: Stage, window: u32) -> (RowKey, RowKey) {
+    let groups = window_slots(stage) / GROUP_SLOTS;
+    let first = window.saturating_mul(groups);
+    let last = first.saturating_add(groups.saturating_sub(1));
+    (RowKey { group: first, metric: MetricId(0) }, RowKey { group: last, metric: MetricId(u32::MAX) })
 }
 
 /// Counts the rows of a block.
@@ -237,14 +254,14 @@ pub(super) fn read_index(
     index_at: Option<IndexAt>,
 ) -> io::Result<(Index, Option<Problem>)> {
     let start = file_header::LEN as u64;
-    let Some(at) = index_at else { return Ok((walk(file, seal, start, len, |_| ())?, None)) };
+    let Some(at) = index_at else { return Ok((walk(file, seal, (start, len), Behind::Index, |_| ())?, None)) };
     let mut bytes = vec![0; at.len as usize];
     match read_checked(file, &mut bytes, at.offset, |bytes| Index::parse(seal, at.offset, bytes))? {
         Ok(index) => Ok((index, None)),
         Err(bad) => {
             let how = bad.0.to_owned();
             let problem = Problem { what: "index of a file of rows", offset: at.offset, bytes: at.len, how };
-            Ok((walk(file, seal, start, at.offset, |_| ())?, Some(problem)))
+            Ok((walk(file, seal, (start, at.offset), Behind::Nothing, |_| ())?, Some(problem)))
         }
     }
 }

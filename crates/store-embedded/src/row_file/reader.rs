@@ -10,7 +10,7 @@ use std::{
 };
 
 use host::DiskFile;
-use metric::Slot;
+use metric::{MetricId, Slot};
 use store::{Damage, Incarnation};
 
 use super::{
@@ -24,7 +24,7 @@ use super::{
 use crate::{
     cache::{Cached, Shared},
     lost::Lost,
-    row_key::RowKey,
+    row_key::{GROUP_SLOTS, RowKey},
     window_key::window_slots,
 };
 
@@ -107,6 +107,8 @@ pub(crate) struct RowFile {
     opening: Option<Incarnation>,
     /// Whether reads of the footer failed when the file was opened.
     is_footer_unread: bool,
+    /// Of a file without a footer, the lowest and the highest metric and the newest slot of its rows by the manifest.
+    bounds: Option<((MetricId, MetricId), Slot)>,
     /// Set while the file is not in its place, as far as reads found out.
     is_away: AtomicBool,
     /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
@@ -146,6 +148,7 @@ impl RowFile {
             summary,
             opening,
             is_footer_unread: false,
+            bounds: None,
             is_away: AtomicBool::new(false),
             is_obsolete: AtomicBool::new(false),
             is_expired: is_expired.clone(),
@@ -174,8 +177,35 @@ impl RowFile {
         self.len
     }
 
-    /// The newest slot that a row may have had: without a footer, the last of the window.
+    /// Of a file without a footer, what the manifest says of its rows: damage of it touches no others.
+    pub(crate) fn set_bounds(&mut self, rows: u64, metrics: (MetricId, MetricId), newest: Slot) {
+        let Summary { rows: read, metrics: (lowest, highest), newest: newest_read, .. } = self.summary;
+        // Where it is another file, the manifest says nothing of it.
+        let are_its = read <= rows && metrics.0 <= lowest && highest <= metrics.1 && newest_read <= newest;
+        if self.index_at.is_some() || !are_its {
+            return;
+        }
+        self.bounds = Some((metrics, newest));
+        self.summary.first = self.summary.first.max(RowKey { metric: metrics.0, ..self.summary.first });
+        let last = RowKey { group: newest / GROUP_SLOTS, metric: metrics.1 };
+        self.summary.last = self.summary.last.min(last);
+    }
+
+    /// Whether the file may have had rows of a metric.
+    fn may_have_had(&self, metric: MetricId) -> bool {
+        let (lowest, highest) = match self.bounds {
+            Some((metrics, _)) => metrics,
+            None if self.index_at.is_some() => self.summary.metrics,
+            None => return true,
+        };
+        (lowest..=highest).contains(&metric)
+    }
+
+    /// The newest slot that a row may have had: without a footer, that of the manifest, or the last of the window.
     pub(crate) fn newest_possible(&self) -> Slot {
+        if let Some((_, newest)) = self.bounds {
+            return newest;
+        }
         let slots = window_slots(self.header.table.stage);
         let last = self.header.window.saturating_add(1).saturating_mul(slots).saturating_sub(1);
         if self.index_at.is_some() { self.summary.newest } else { last }
@@ -316,7 +346,7 @@ impl RowFile {
             Ok(index) => index,
             Err(error) => {
                 self.report_unreadable(&error);
-                let maybe = |key: &RowKey| self.may_have(*key, *key);
+                let maybe = |key: &RowKey| self.may_have(*key, *key) && self.may_have_had(key.metric);
                 let damaged = keys.iter().enumerate().filter(|(_, key)| maybe(key));
                 if !self.is_expired.load(Relaxed) {
                     let newest = self.newest_possible();
@@ -371,7 +401,8 @@ impl RowFile {
             // What is behind the last key of the file is in none of its rows.
             let last = index.last_key(number, self.summary.last).max(entry.first);
             let in_block = keys.partition_point(|key| *key <= last);
-            (0..in_block).for_each(|i| each(place + i, failed));
+            let touched = (0..in_block).filter(|&i| self.may_have_had(keys[i].metric));
+            touched.for_each(|i| each(place + i, failed));
         }
         Ok(())
     }

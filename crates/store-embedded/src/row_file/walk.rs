@@ -15,32 +15,49 @@ use crate::row_key::RowKey;
 /// Bytes that are searched at once.
 const SEARCH: usize = 64 << 10;
 
+/// What comes behind the blocks of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// The index, unless the end of the file is lost.
+    Index,
+    /// Nothing: they end where the index is known to begin.
+    Nothing,
+}
+
 /// The blocks between the header and `end`, by the seal of the file. Calls `each` with every block. Bytes that are not
-/// a block become an entry, too: reading it fails. A disk that fails to read is an error: it may work later.
+/// a block become an entry, too: reading it fails. So does an end of the file that is lost with blocks. A disk that fails to read is an error: it
+/// may work later.
 pub(super) fn walk(
     file: &dyn DiskFile,
     seal: u32,
-    start: u64,
-    end: u64,
+    (start, end): (u64, u64),
+    behind: Behind,
     mut each: impl FnMut(&[u8]),
 ) -> io::Result<Index> {
     let mut index = Index::default();
     let mut after = RowKey::FIRST;
-    let mut at = start;
+    let (mut at, mut is_whole) = (start, behind == Behind::Nothing);
+    // Whether the block before was read: what follows it, and is none, is the index if it begins like one, whatever is left of that.
+    let mut is_behind_a_block = true;
     while at < end {
         if let Some(block) = block_at(file, seal, at, end)? {
             let head = BlockHead::parse(&block).expect("the block was checked");
             index.blocks.push(Entry { first: head.first, offset: at, len: head.len as u32 });
             after = next_key(head.last);
             at += head.len as u64;
+            is_behind_a_block = true;
             each(&block);
-        } else if is_index(file, at, end)? {
+        } else if is_index(file, seal, at, end)? || is_behind_a_block && is_magic_of_index(file, at, end)? {
+            is_whole = true;
             break;
         } else {
             let next = search(file, seal, at + 1, end)?;
             index.blocks.push(Entry { first: after, offset: at, len: u32::try_from(next - at).unwrap_or(u32::MAX) });
-            at = next;
+            (at, is_behind_a_block) = (next, false);
         }
+    }
+    if !is_whole && is_behind_a_block {
+        index.blocks.push(Entry { first: after, offset: end, len: 0 });
     }
     Ok(index)
 }
@@ -64,15 +81,34 @@ fn block_at(file: &dyn DiskFile, seal: u32, at: u64, end: u64) -> io::Result<Opt
     Ok(checked.is_ok().then_some(block))
 }
 
-/// Whether an index begins here that ends where the footer begins.
-fn is_index(file: &dyn DiskFile, at: u64, end: u64) -> io::Result<bool> {
+fn is_magic_of_index(file: &dyn DiskFile, at: u64, end: u64) -> io::Result<bool> {
+    let mut magic = [0; 4];
+    if end - at < magic.len() as u64 {
+        return Ok(false);
+    }
+    retried(|| file.read_exact_at(&mut magic, at))?;
+    Ok(magic == super::index::MAGIC)
+}
+
+/// Whether an index begins here that ends where the footer begins, or that is right.
+fn is_index(file: &dyn DiskFile, seal: u32, at: u64, end: u64) -> io::Result<bool> {
     let mut head = [0; 8];
     if end - at < head.len() as u64 {
         return Ok(false);
     }
     retried(|| file.read_exact_at(&mut head, at))?;
-    let entries = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-    Ok(head[..4] == super::index::MAGIC && at + Index::bytes_of(entries) + footer::LEN as u64 == end)
+    if head[..4] != super::index::MAGIC {
+        return Ok(false);
+    }
+    let behind = at.saturating_add(Index::bytes_of(u32::from_le_bytes([head[4], head[5], head[6], head[7]])));
+    if behind.saturating_add(footer::LEN as u64) == end {
+        return Ok(true);
+    }
+    if end < behind {
+        return Ok(false);
+    }
+    let mut bytes = vec![0; (behind - at) as usize];
+    Ok(read_checked(file, &mut bytes, at, |bytes| Index::parse(seal, at, bytes))?.is_ok())
 }
 
 /// The next place from `at` on where a block or the index begins; `end` if there is none.
@@ -90,7 +126,7 @@ fn search(file: &dyn DiskFile, seal: u32, mut at: u64, end: u64) -> io::Result<u
         for (i, four) in bytes[..len].windows(4).enumerate() {
             let place = at + i as u64;
             let begins = four == row_block::MAGIC && block_at(file, seal, place, end)?.is_some()
-                || four == super::index::MAGIC && is_index(file, place, end)?;
+                || four == super::index::MAGIC && is_index(file, seal, place, end)?;
             if begins {
                 return Ok(place);
             }
