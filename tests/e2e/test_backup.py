@@ -267,3 +267,33 @@ def test_a_restore_leaves_the_folder_of_another_that_still_runs(make_server, tmp
         done = run("restore", made["backup"], str(data))
         assert done.returncode == 0, done.stderr
         assert run("verify", str(data)).returncode == 0
+
+
+def test_a_folder_of_backups_a_data_folder_and_a_backup_are_not_taken_for_each_other(make_server, tmp_path):
+    server = make_server()
+    made = backup(server, tmp_path / "backups")["backup"]
+    done = run("restore", str(server.data), str(tmp_path / "restored"))
+    assert done.returncode == 1 and "is a data folder, not a backup" in done.stderr, done.stderr
+    for inside, why in [
+        (server.data / "inner", f"is in the data folder {server.data}"),
+        (Path(made) / "inner", f"is in the backup {made}"),
+        (tmp_path / "backups" / "inner", "which has backups"),
+    ]:
+        done = run("restore", made, str(inside))
+        assert done.returncode == 1 and why in done.stderr, done.stderr
+        assert not inside.exists()
+    done = run("serve", "--data", str(tmp_path / "backups"))
+    assert done.returncode == 1 and "has backups, such as" in done.stderr, done.stderr
+    # As an earlier program made it.
+    shutil.copytree(server.data / "store", tmp_path / "backups" / "store")
+    done = run("verify", str(tmp_path / "backups"))
+    assert done.returncode == 1 and "has a store and also backups" in done.stderr, done.stderr
+    assert run("verify", made).returncode == 0
+
+
+def test_a_command_does_not_wait_for_what_does_not_speak_http(make_server, tmp_path):
+    server = make_server()
+    began = time.monotonic()
+    done = run("backup", str(tmp_path / "backups"), "--admin", f"127.0.0.1:{server.ports['line']}")
+    assert done.returncode == 1 and "does not answer over HTTP within 10 seconds" in done.stderr, done.stderr
+    assert time.monotonic() - began < 30

@@ -298,6 +298,26 @@ def test_check_config_warns_of_sections_that_carbon_skips(conf, text, says):
     done = run("check-config", "--conf-dir", conf)
     assert done.returncode == 0
     assert "warning: storage-schemas.conf" in done.stdout and says in done.stdout
+    assert done.stdout.endswith("are valid, with 1 warning: see above\n"), done.stdout
+
+
+def test_check_config_lists_what_is_wrong_with_files_and_with_settings(conf, tmp_path):
+    (conf / "blacklist.conf").write_text("(\n")
+    config = tmp_path / "plumbago.toml"
+    config.write_text(f"[rules]\nconf_dir = '{conf}'\n[listen]\nlien = ':1'\n[limits]\nquotas = '{tmp_path}/none'\n")
+    done = run("check-config", "--config", config)
+    assert done.returncode == 1
+    for words in ["listen.lien is not a setting", "blacklist.conf:1", f"{tmp_path}/none", "is checked once these are valid"]:
+        assert words in done.stderr, done.stderr
+
+
+def test_a_start_names_two_settings_with_one_address_and_makes_no_data_folder(tmp_path):
+    config = tmp_path / "plumbago.toml"
+    config.write_text("[listen]\nline = '127.0.0.1:2003'\npickle = '127.0.0.1:2003'\n")
+    done = run("serve", "--config", config, "--data", tmp_path / "data")
+    assert done.returncode == 1
+    assert "listen.pickle, 127.0.0.1:2003, is the address of listen.line too" in done.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_explain_says_which_rule_applies_and_why(conf):

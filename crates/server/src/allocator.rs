@@ -10,6 +10,7 @@ use std::{sync::Arc, time::Duration};
 
 use api::Api;
 use host::Disk;
+use ingest::Ingest;
 use tokio::time::{timeout, timeout_at};
 
 use crate::process;
@@ -41,16 +42,22 @@ const KEEP_FOR: Duration = Duration::from_secs(10);
 /// Time between two looks at memory while nothing is returned.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Gives memory that queries have returned back to the system.
+/// Gives memory that queries and flushes have returned back to the system.
 ///
 /// glibc shrinks a heap at its end alone, and a heap whose last bytes are in use keeps all that is free before them: after
 /// many large queries at one time more than a gigabyte. So this trims all of it when the process has grown by [`KEPT`] since
 /// the last time, or after [`KEEP_FOR`]: a few milliseconds.
-pub async fn give_back(api: Arc<Api>, disk: Arc<dyn Disk>) {
-    let mut least = u64::MAX;
+pub async fn give_back(api: Arc<Api>, ingest: Arc<Ingest>, disk: Arc<dyn Disk>) {
+    let returned = || async {
+        tokio::select! {
+            () = api.memory_returned() => {}
+            () = ingest.flush_ended() => {}
+        }
+    };
+    let mut least = after(|| (), &disk).await;
     let mut trim_at = tokio::time::Instant::now() + KEEP_FOR;
     loop {
-        if timeout(LOOK_EVERY, api.memory_returned()).await.is_err() {
+        if timeout(LOOK_EVERY, returned()).await.is_err() {
             // What no budget counts returns without notice.
             let resident = after(|| (), &disk).await;
             least = least.min(resident);
@@ -62,7 +69,7 @@ pub async fn give_back(api: Arc<Api>, disk: Arc<dyn Disk>) {
         loop {
             let resident = after(|| (), &disk).await;
             least = least.min(resident);
-            if least + KEPT <= resident || timeout_at(trim_at, api.memory_returned()).await.is_err() {
+            if least + KEPT <= resident || timeout_at(trim_at, returned()).await.is_err() {
                 break;
             }
         }

@@ -39,6 +39,8 @@ pub struct BackupCounters {
 pub struct Backups {
     pub node: backup::Node,
     pub counters: Arc<BackupCounters>,
+    /// Where damage of the data folder is reported that a backup finds.
+    pub damage: DamageLog,
     pub turn: tokio::sync::Mutex<()>,
 }
 
@@ -70,6 +72,24 @@ impl Backups {
         if !damage.is_empty() {
             tracing::error!(backup = %path.display(), places = damage.len(),
                 "files of the data folder are damaged, and so is the backup; see Damage in docs/operating.md");
+        }
+        let known = self.damage.examples();
+        for (file, part) in places(&damaged) {
+            let path = file.path.display().to_string();
+            // The server has met it, and ends the finding where it is over.
+            if known.iter().any(|found| found.file.ends_with(&path)) {
+                continue;
+            }
+            self.damage.report(Damage {
+                found_at: self.node.clock.now(),
+                what: part.what,
+                file: path,
+                how: format!("found by a backup: {}", part.how),
+                bytes: part.bytes,
+                metrics: part.metrics,
+                span: part.span,
+                ..Damage::default()
+            });
         }
         let place_before = |(file, part): (&Checked, &DamagedPart)| {
             tracing::error!(file = %file.path.display(), why = part.how,

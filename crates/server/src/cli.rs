@@ -23,7 +23,8 @@ pub struct Cli {
 pub enum Command {
     /// Receive, store and serve metrics (the default)
     Serve(ServeOptions),
-    /// Check the settings and carbon's files; exits 1 and lists every problem if there is any
+    /// Check the settings and carbon's files: lists every problem and exits 1 if there is any; warnings, such as of a section that carbon
+    /// would skip, leave the status at 0
     CheckConfig(CheckOptions),
     /// Show which rules apply to a metric name, and why
     Explain(ExplainOptions),

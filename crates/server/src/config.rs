@@ -10,21 +10,23 @@ use crate::{
 
 /// The settings, or one error that lists everything wrong with them.
 pub fn load(config: &ConfigOption, overrides: Overrides, disk: &dyn Disk) -> anyhow::Result<Settings> {
-    load_listing_problems(config, overrides, disk)?.map_err(|problems| {
-        let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
-        anyhow::anyhow!("invalid settings; `plumbago settings` prints the valid values\n  {}", lines.join("\n  "))
-    })
+    let (settings, problems) = load_valid(config, overrides, disk)?;
+    let lines: Vec<String> = problems.iter().map(Problem::to_string).collect();
+    if lines.is_empty() {
+        return Ok(settings);
+    }
+    Err(anyhow::anyhow!("invalid settings; `plumbago settings` prints the valid values\n  {}", lines.join("\n  ")))
 }
 
-/// The settings, or each thing wrong with them.
+/// The settings that are valid, with defaults for the others, and each thing wrong with those.
 ///
 /// # Errors
 /// The settings file cannot be read.
-pub fn load_listing_problems(
+pub fn load_valid(
     config: &ConfigOption,
     overrides: Overrides,
     disk: &dyn Disk,
-) -> anyhow::Result<Result<Settings, Vec<Problem>>> {
+) -> anyhow::Result<(Settings, Vec<Problem>)> {
     let path = config.config.clone().or_else(|| std::env::var_os("PLUMBAGO_CONFIG").map(Into::into));
     let file = match path {
         Some(path) => {
@@ -38,7 +40,7 @@ pub fn load_listing_problems(
         }
         None => None,
     };
-    Ok(settings::load(&Sources { file, environment: environment(), options: overrides }))
+    Ok(settings::load_valid(&Sources { file, environment: environment(), options: overrides }))
 }
 
 /// Warnings about variables that look like settings and have no effect.

@@ -68,13 +68,22 @@ pub fn make_folder(disk: &dyn Disk, folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Refuses a folder that was in use and has neither store nor journal: their disks are not mounted, or they were moved away. Points
+/// Refuses a folder that was in use and has no store: its disk is not mounted, or it was moved away. Points
 /// of a new, empty store there would be hidden or overwritten when they are back.
 fn refuse_emptied(disk: &dyn Disk, data: &Path) -> anyhow::Result<()> {
-    if ["store", "journal"].into_iter().any(|part| !is_empty(disk, &data.join(part))) {
+    let Some(left) = [SAVED, "clock"].into_iter().find(|name| disk.exists(&data.join(name))) else { return Ok(()) };
+    let has = |part: &str| !is_empty(disk, &data.join(part));
+    if has("store") {
         return Ok(());
     }
-    let Some(left) = [SAVED, "clock"].into_iter().find(|name| disk.exists(&data.join(name))) else { return Ok(()) };
+    if has("journal") {
+        bail!(
+            "the data folder {} was in use ({left} and journal are there), and its folder store is gone or empty; nothing was changed: mount its \
+             disk, put it back, or restore a backup into another folder; to begin with an empty store, move journal away too, and remove the \
+             files {SAVED} and clock",
+            data.display()
+        );
+    }
     bail!(
         "the data folder {} was in use ({left} is there), and its folders store and journal are gone or empty; nothing was changed: mount their \
          disks, put them back, or restore a backup into another folder; to begin with an empty store, remove the files {SAVED} and \
@@ -115,8 +124,18 @@ fn is_data_folder(disk: &dyn Disk, folder: &Path) -> bool {
 }
 
 /// The judging time, from the mark in the folder.
-pub fn open_time(settings: &Settings, host: &Host) -> anyhow::Result<Arc<JudgingTime>> {
+pub fn open_time(settings: &Settings, host: &Host, damage: &DamageLog) -> anyhow::Result<Arc<JudgingTime>> {
     let time = JudgingTime::open(host, &settings.data.dir).context("cannot use the file clock of the data folder")?;
+    if let Some(moved_to) = time.moved_aside() {
+        damage.report(Damage {
+            found_at: host.clock.now(),
+            what: "clock",
+            file: "clock".to_owned(),
+            how: "it is not a mark of how far the time had come: the clock was compared with the last write to the journal".to_owned(),
+            moved_to: Some(moved_to.to_owned()),
+            ..Damage::default()
+        });
+    }
     Ok(Arc::new(time))
 }
 
@@ -181,7 +200,8 @@ mod tests {
                 refuse_emptied(&disk, data).expect_err("an empty folder, as of a disk that is not mounted");
                 let file = data.join(mounted).join("file");
                 disk.open(&file, Open::Create).unwrap();
-                refuse_emptied(&disk, data).unwrap();
+                let refused = refuse_emptied(&disk, data).map_err(|error| error.to_string());
+                assert_eq!(refused.is_ok(), mounted == "store", "{refused:?}");
                 disk.remove_file(&file).unwrap();
             }
             disk.remove_file(&path).unwrap();

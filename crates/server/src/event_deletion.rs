@@ -1,6 +1,6 @@
 //! `/admin/delete_events`: which events a request names, and their deletion.
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use api::ExtensionRequest;
 use hyper::StatusCode;
@@ -56,8 +56,9 @@ fn named(asked: &Asked) -> Result<Named, String> {
     match (from.as_slice(), until.as_slice(), ids.is_empty()) {
         ([from], [until], true) => Ok(Named::Span(number("from", from)?, number("until", until)?)),
         ([], [], false) => {
-            let ids = ids.into_iter().map(|id| Ok(number("id", id)?.unsigned_abs())).collect::<Result<_, String>>()?;
-            Ok(Named::Ids(ids))
+            let id = |text: &str| text.parse().map_err(|_| format!("id must be the number of an event, got '{text}'"));
+            let ids: BTreeSet<u64> = ids.into_iter().map(id).collect::<Result<_, String>>()?;
+            Ok(Named::Ids(ids.into_iter().collect()))
         }
         _ => Err("name events by from and until (Unix seconds, both included), or by id, which may come several times"
             .to_owned()),
@@ -122,7 +123,8 @@ mod tests {
             );
         };
         check("from=1&until=-2&dry_run=1", Ok(Named::Span(1, -2)));
-        check("id=1&id=7", Ok(Named::Ids(vec![1, 7])));
+        check("id=1&id=7&id=1", Ok(Named::Ids(vec![1, 7])));
+        check("id=-2", Err("id must be the number of an event, got '-2'"));
         check("", Err("name events by from and until"));
         check("from=1", Err("name events by from and until"));
         check("from=1&until=2&id=3", Err("name events by from and until"));

@@ -70,7 +70,7 @@ impl Node {
         // On a thread of its own, so that a signal during the start is a clean stop.
         let opened = tokio::task::spawn_blocking(move || {
             let embedded = open_store(&settings, &host, &damage)?;
-            let time = open_time(&settings, &host)?;
+            let time = open_time(&settings, &host, &damage)?;
             trash::make_room(embedded.trash(), &time, &host, &settings.data.dir);
             anyhow::Ok((embedded, time))
         });

@@ -16,6 +16,7 @@ use tls::Identity;
 use tokio::task::JoinSet;
 
 use crate::{
+    addresses,
     admin::Admin,
     allocator,
     backups::{Backups, Scrub},
@@ -55,6 +56,7 @@ pub fn serve(options: &ServeOptions, host: &Host) -> anyhow::Result<()> {
     let _last_lines = log::start(&settings.log)?;
     config::warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     limits::check(&settings).map_err(anyhow::Error::msg)?;
+    addresses::check(&settings).map_err(anyhow::Error::msg)?;
     exposure::check(&settings).map_err(anyhow::Error::msg)?;
     let files = CarbonFiles::read(&*host.disk, settings.rules.conf_dir.as_deref())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start threads")?;
@@ -235,6 +237,7 @@ async fn listen(
                 bytes_per_second: settings.data.backup_bytes_per_second.map(|rate| rate.0),
             },
             turn: tokio::sync::Mutex::default(),
+            damage: node.damage.clone(),
             counters: metrics.backups.clone(),
         }),
         metrics: metrics.clone(),
@@ -270,8 +273,8 @@ async fn listen(
         observer: metrics.clone(),
     });
     metrics.scrape_queries(&api);
-    let (queries, disk) = (api.clone(), host.disk.clone());
-    let give_back = move || allocator::give_back(queries.clone(), disk.clone());
+    let (queries, ingest, disk) = (api.clone(), node.ingest.clone(), host.disk.clone());
+    let give_back = move || allocator::give_back(queries.clone(), ingest.clone(), disk.clone());
     tokio::spawn(node.ingest.supervisor().run("return of memory", give_back));
     if let Some(watcher) = tokens.watcher.clone() {
         let every = settings.rules.reload_every;

@@ -4,6 +4,11 @@ use std::{
     fmt,
     io::{Read, Write},
     net::TcpStream,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
 };
 
 use anyhow::{Context, bail};
@@ -15,12 +20,17 @@ use crate::{certificates, settings::Settings};
 /// The environment variable with the token of requests, where the server asks for one.
 const TOKEN: &str = "PLUMBAGO_TOKEN";
 
+/// Within this time a server that is asked how it is begins to answer. Other requests may take hours.
+const FIRST_ANSWER: Duration = Duration::from_secs(10);
+
 /// Where a server answers administration.
 #[derive(Clone)]
 pub(super) struct Server {
     address: String,
     /// The certificate that it shows, in PEM; `None` without TLS.
     certificate: Option<Vec<u8>>,
+    /// Whether it has answered.
+    answers: Arc<AtomicBool>,
 }
 
 impl fmt::Display for Server {
@@ -37,7 +47,7 @@ pub(super) fn server(settings: &Settings, without: &'static str, disk: &dyn Disk
     let certificate = settings.http.tls_certificate.as_ref().filter(|_| certificates::admin_has_tls(settings));
     let certificate = certificate
         .map(|path| disk.read(path).with_context(|| format!("cannot read {} (http.tls_certificate)", path.display())));
-    Ok(Server { address, certificate: certificate.transpose()? })
+    Ok(Server { address, certificate: certificate.transpose()?, answers: Arc::default() })
 }
 
 /// What is read and written of a request.
@@ -45,17 +55,40 @@ trait Connection: Read + Write {}
 
 impl<T: Read + Write> Connection for T {}
 
-/// One request on its own connection, with a form, answered in JSON. Waits without a limit.
+/// Whether what listens there speaks HTTP: a receiver of points would read a request and never answer.
+fn check_answers(server: &Server, stream: &mut dyn Connection) -> anyhow::Result<()> {
+    let Server { address, .. } = server;
+    let mut first = [0; 5];
+    let asked = write!(stream, "GET /healthy HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let answered = asked.and_then(|()| stream.flush()).and_then(|()| stream.read_exact(&mut first));
+    if answered.is_err() || first != *b"HTTP/" {
+        bail!(
+            "what listens at {address} does not answer over HTTP within {} seconds; is that the address of administration (--admin)?",
+            FIRST_ANSWER.as_secs()
+        );
+    }
+    Ok(())
+}
+
+/// One request on its own connection, with a form, answered in JSON. Waits without a limit, once the server has answered the question how it is.
 pub(super) fn request(server: &Server, method: &str, path: &str, form: &str) -> anyhow::Result<(u16, Value)> {
-    let Server { address, certificate } = server;
+    let Server { address, certificate, answers } = server;
     let cannot = || {
         format!("no server answers at {address}; is it running, and is that its address of administration (--admin)?")
     };
-    let stream = TcpStream::connect(address).with_context(cannot)?;
-    let mut stream: Box<dyn Connection> = match certificate {
-        Some(certificate) => Box::new(tls::request_stream(stream, certificate)?),
-        None => Box::new(stream),
+    let connect = |limit: Option<Duration>| -> anyhow::Result<Box<dyn Connection>> {
+        let stream = TcpStream::connect(address).with_context(cannot)?;
+        stream.set_read_timeout(limit)?;
+        Ok(match certificate {
+            Some(certificate) => Box::new(tls::request_stream(stream, certificate)?),
+            None => Box::new(stream),
+        })
     };
+    if !answers.load(Relaxed) {
+        check_answers(server, &mut *connect(Some(FIRST_ANSWER))?)?;
+        answers.store(true, Relaxed);
+    }
+    let mut stream = connect(None)?;
     let cannot_send = || match certificate {
         Some(_) => format!("cannot send to {address}: does the server show the certificate of http.tls_certificate?"),
         None => format!("cannot send to {address}"),

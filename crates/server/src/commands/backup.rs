@@ -120,6 +120,14 @@ pub fn verify(options: &VerifyOptions, host: &Host) -> anyhow::Result<ExitCode> 
     let is_unfinished = options.folder.extension().is_some_and(|ending| ending == "unfinished");
     let is_data = disk.exists(&options.folder.join("store")) && !disk.exists(&options.folder.join("backup.json"));
     let data = is_data && !is_unfinished;
+    if let Some(newest) = backup::newest_backup(disk, &options.folder).filter(|_| data) {
+        bail!(
+            "{} has a store and also backups, such as {}: nothing was read; verify a backup by its own name, or move the store (what is in \
+             it besides backup-…) to a folder of its own",
+            options.folder.display(),
+            newest.display()
+        );
+    }
     let (folder, report) = if data {
         let _lock = backup::lock_to_read(disk, &options.folder)?;
         (options.folder.clone(), backup::verify(disk, &options.folder)?)

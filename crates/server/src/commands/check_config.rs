@@ -17,47 +17,59 @@ use crate::{
     output::{print, with_causes},
     peers::PeerSecrets,
     quotas,
-    settings::Log,
+    settings::{Log, Settings},
     tokens,
 };
 
 /// Prints every problem; fails if there is any.
 pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Result<ExitCode> {
-    let mut problems = Vec::new();
-    config::warnings().iter().for_each(|warning| print(&format!("warning: {warning}\n")));
-    let conf_dir = match config::load_listing_problems(&options.config, options.conf_dir.overrides(), &**disk)? {
-        Ok(settings) => {
-            problems.extend(limits::check(&settings).err());
-            problems.extend(addresses::check(&settings).err());
-            problems.extend(exposure::check(&settings).err());
-            problems.extend(tokens::open(&settings, disk).err().as_ref().map(with_causes));
-            let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-            problems.extend(certificates::of_http(&settings, disk, &clock).err().as_ref().map(with_causes));
-            problems.extend(carbon_doors::open(&settings, disk, &clock).err().as_ref().map(with_causes));
-            problems.extend(quotas::read(&settings, &**disk).err().as_ref().map(with_causes));
-            let secret = settings.peers.secret_file.as_ref().map(|path| PeerSecrets::read(path, &**disk));
-            problems.extend(secret.and_then(Result::err).as_ref().map(with_causes));
-            problems.extend(unwritable_logs(&settings.log, &**disk));
-            settings.rules.conf_dir
-        }
-        Err(found) => {
-            problems.extend(found.iter().map(ToString::to_string));
-            options.conf_dir.conf_dir.clone().map(PathBuf::from)
-        }
-    };
+    let mut warnings = config::warnings();
+    let (settings, wrong) = config::load_valid(&options.config, options.conf_dir.overrides(), &**disk)?;
+    let mut problems: Vec<String> = wrong.iter().map(ToString::to_string).collect();
+    // These compare settings with each other.
+    if wrong.is_empty() {
+        problems.extend(limits::check(&settings).err());
+        problems.extend(addresses::check(&settings).err());
+        problems.extend(exposure::check(&settings).err());
+    }
+    problems.extend(problems_of_files(&settings, disk));
+    let conf_dir = settings.rules.conf_dir;
     match CarbonFiles::read(&**disk, conf_dir.as_deref()).and_then(|files| files.rules()) {
-        Ok((_, warnings)) => warnings.iter().for_each(|warning| print(&format!("warning: {warning}\n"))),
+        Ok((_, of_files)) => warnings.extend(of_files),
         Err(error) => problems.push(with_causes(&error)),
     }
-    if problems.is_empty() {
-        print(&match conf_dir {
-            Some(dir) => format!("good: the settings and carbon's files in {} are valid\n", dir.display()),
-            None => "good: the settings are valid; without --conf-dir carbon's defaults hold\n".to_owned(),
-        });
-        return Ok(ExitCode::SUCCESS);
-    }
+    warnings.iter().for_each(|warning| print(&format!("warning: {warning}\n")));
     problems.iter().for_each(|problem| eprintln!("{problem}"));
-    Ok(ExitCode::FAILURE)
+    if !problems.is_empty() {
+        if !wrong.is_empty() {
+            eprintln!("how settings fit each other is checked once these are valid");
+        }
+        return Ok(ExitCode::FAILURE);
+    }
+    let valid = match conf_dir {
+        Some(dir) => format!("the settings and carbon's files in {} are valid", dir.display()),
+        None => "the settings are valid; without --conf-dir carbon's defaults hold".to_owned(),
+    };
+    print(&match warnings.len() {
+        0 => format!("good: {valid}\n"),
+        1 => format!("{valid}, with 1 warning: see above\n"),
+        number => format!("{valid}, with {number} warnings: see above\n"),
+    });
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is wrong with the files that settings name.
+fn problems_of_files(settings: &Settings, disk: &Arc<dyn Disk>) -> Vec<String> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let secret = settings.peers.secret_file.as_ref().map(|path| PeerSecrets::read(path, &**disk));
+    let opened = [
+        tokens::open(settings, disk).err().as_ref().map(with_causes),
+        certificates::of_http(settings, disk, &clock).err().as_ref().map(with_causes),
+        carbon_doors::open(settings, disk, &clock).err().as_ref().map(with_causes),
+        quotas::read(settings, &**disk).err().as_ref().map(with_causes),
+        secret.and_then(Result::err).as_ref().map(with_causes),
+    ];
+    opened.into_iter().flatten().chain(unwritable_logs(&settings.log, &**disk)).collect()
 }
 
 /// The logs that cannot be written, as far as that shows without a change: no file is made.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use backup::{Checked, DamagedPart, FOREIGN_SEGMENT, Repaired, UNLIKE, costs};
+use backup::{Checked, DamagedPart, EARLIER_SPEC, FOREIGN_SEGMENT, Repaired, UNLIKE, costs};
 use host::Host;
 use serde_json::{Value, json};
 
@@ -46,7 +46,9 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
     let mut text = String::new();
     for (file, part) in repaired.before.faults() {
         let state = match costs(part) {
-            true if part.what == UNLIKE && 0 < part.bytes || part.what == FOREIGN_SEGMENT => "kept as it is",
+            true if part.what == UNLIKE && 0 < part.bytes || [FOREIGN_SEGMENT, EARLIER_SPEC].contains(&part.what) => {
+                "kept as it is"
+            }
             true => "not kept",
             false => "made again",
         };

@@ -42,7 +42,14 @@ pub struct Sources {
 }
 
 /// The settings, or everything that is wrong with them.
+#[cfg(test)]
 pub fn load(sources: &Sources) -> Result<Settings, Vec<Problem>> {
+    let (settings, problems) = load_valid(sources);
+    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+}
+
+/// The settings that are valid, with defaults for the others, and everything that is wrong with those.
+pub fn load_valid(sources: &Sources) -> (Settings, Vec<Problem>) {
     let mut settings = Settings::default();
     let mut problems = Vec::new();
     if let Some((path, text)) = &sources.file {
@@ -57,7 +64,7 @@ pub fn load(sources: &Sources) -> Result<Settings, Vec<Problem>> {
             problems.push(Problem { place: (*option).to_owned(), message });
         }
     }
-    if problems.is_empty() { Ok(settings) } else { Err(problems) }
+    (settings, problems)
 }
 
 fn load_file(settings: &mut Settings, path: &str, text: &str, problems: &mut Vec<Problem>) {

@@ -15,7 +15,9 @@ pub use cluster_kinds::Hosts;
 pub use idle_after::IdleAfter;
 pub use kinds::{Address, Bytes, Fsync, Kind, LogFormat, Reserve};
 pub use listener::{Listener, ListenerProtocol};
-pub use load::{Overrides, Problem, Sources, ignored_variables, load};
+#[cfg(test)]
+pub use load::load;
+pub use load::{Overrides, Problem, Sources, ignored_variables, load_valid};
 pub use show::{documented_toml, markdown};
 #[cfg(test)]
 pub use table::definitions;
