@@ -71,8 +71,8 @@ fn refuse_inside(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
     // A folder above that is missing is an error further on.
     let Ok(above) = disk.canonicalize(above(data)) else { return Ok(()) };
     let found = above.ancestors().find_map(|above| match () {
-        () if disk.exists(&above.join("store/spec")) => Some(format!("the data folder {}", above.display())),
         () if disk.exists(&above.join(FILE)) => Some(format!("the backup {}", above.display())),
+        () if disk.exists(&above.join("store/spec")) => Some(format!("the data folder {}", above.display())),
         () => None,
     });
     let among = || all(disk, &above).is_ok_and(|all| !all.is_empty());

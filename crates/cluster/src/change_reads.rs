@@ -261,10 +261,10 @@ mod tests {
             let missed = rows.iter().filter(is_news).filter(|row| !reader.seen.contains_key(&row.key)).count();
             match reader.scans.as_slice() {
                 [] => assert_eq!(missed, 0, "seed {seed}: {away} s away"),
-                [at] => assert!(*at == back && 6000 < away, "seed {seed}: {away} s away"),
+                [at] => assert!(*at == back && LONGEST_ABSENCE < away * SECOND, "seed {seed}: {away} s away"),
                 more => panic!("seed {seed}: {more:?}"),
             }
-            assert!(away < 6000 || !reader.scans.is_empty() || missed == 0, "seed {seed}");
+            assert!(away * SECOND < LONGEST_ABSENCE || !reader.scans.is_empty() || missed == 0, "seed {seed}");
         }
     }
 

@@ -152,6 +152,13 @@ impl FirstSteps {
             return self.folded(slot, step, last.step, method);
         }
         let mut shown = vec![Some(last.value)];
+        // Under a policy of finer steps it was a point at its own time, and the first method makes a slot of that and of the empty ones next to it.
+        if self.other_firsts(method).any(|first| first == Aggregation::AvgZero) {
+            let steps: BTreeSet<i64> =
+                self.policies.iter().map(first_step).filter(|of| *of < step && step % of == 0).collect();
+            let of = |finer: i64| Aggregation::AvgZero.finish(Partial::point(last.value), (step / finer) as u32, 0.0);
+            shown.extend(steps.into_iter().map(|finer| Some(of(finer))));
+        }
         // Finer points that came before it count again once a policy of finer steps is in force: the coarser one is then a
         // point at its own time.
         let before = self.writes.range((slot, 0)..(slot + step, 0)).map(|((_, step), _)| *step);

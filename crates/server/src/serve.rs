@@ -140,12 +140,13 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         host,
     };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
+    // Before the names are read, which may take minutes: flushes wait until this node knows what others deleted while it was down.
+    let until_stored = until_stored(&mut node);
     if signals.interrupt(&mut node.before_ready).await.is_none() {
         return stop_early();
     }
     readiness.set_started(true);
     listeners.print(&settings);
-    let until_stored = until_stored(&mut node);
     let background = background(&settings, &mut node, rules, &metrics, &drain.intake, host);
 
     let failure = tokio::select! {

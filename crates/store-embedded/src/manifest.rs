@@ -42,7 +42,7 @@ use store::JournalMark;
 use crate::{
     lost::{ANY_FLUSH, Lost},
     record_log::{LogEnd, LogEnds},
-    row_file::{Flushes, RowFile},
+    row_file::{Bounds, Flushes, RowFile},
     row_key::{GROUP_SLOTS, RowKey},
     window_key::{WindowKey, folder, window_slots},
 };
@@ -74,18 +74,24 @@ pub(crate) struct ManifestFile {
 
 impl ManifestFile {
     pub(crate) fn of(file: &RowFile) -> ManifestFile {
-        let (header, summary) = (file.header(), file.summary());
+        let (header, Bounds { rows, metrics, newest }) = (file.header(), file.possible());
         ManifestFile {
             window: (header.table, header.window),
             flushes: header.flushes,
             bytes: file.len(),
             index_crc: file.index_crc(),
-            rows: summary.rows,
-            metrics: summary.metrics,
-            newest: file.newest_possible(),
+            rows,
+            metrics,
+            newest,
             opening: file.opening().map_or(0, |opening| opening.id),
             is_gone: false,
         }
+    }
+
+    /// What it says of the rows of the file.
+    pub(crate) fn bounds(&self) -> Bounds {
+        let ManifestFile { rows, metrics, newest, .. } = *self;
+        Bounds { rows, metrics, newest }
     }
 
     /// What is lost with the file.

@@ -122,8 +122,8 @@ impl RowRepair<'_> {
                 let is_it = |known: &&ManifestFile| {
                     known.window == (expected.table, expected.window) && known.flushes == expected.flushes
                 };
-                if let Some(ManifestFile { rows, metrics, newest, .. }) = self.known.iter().find(is_it) {
-                    file.set_bounds(*rows, *metrics, *newest);
+                if let Some(known) = self.known.iter().find(is_it) {
+                    file.set_bounds(known.bounds());
                 }
                 file
             }

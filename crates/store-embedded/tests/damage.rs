@@ -333,60 +333,66 @@ fn run(id: u32) -> Run {
     }
 }
 
-/// One byte, most of the footer, the footer with a part of the index, and all behind the blocks but for a byte.
+/// A store with these rows in one file, and the file.
+fn with_rows(ids: std::ops::Range<u32>) -> (tempfile::TempDir, std::path::PathBuf) {
+    let dir = tempfile::tempdir().unwrap();
+    let driver = EmbeddedDriver::open(dir.path(), EmbeddedOptions::default()).unwrap();
+    block_on(driver.write(ids.map(run).collect())).unwrap();
+    block_on(driver.sync()).unwrap();
+    let path = dir.path().join(&driver.files()[0].path);
+    (dir, path)
+}
+
+fn without_merges() -> EmbeddedOptions {
+    EmbeddedOptions { merges: false, ..EmbeddedOptions::default() }
+}
+
+/// One byte more or less, most of the footer, the footer with a part of the index, and all behind the blocks but for a byte.
 #[test]
 fn an_end_of_a_file_of_rows_that_is_lost_behind_the_blocks_costs_nothing() {
-    let data = tempfile::tempdir().unwrap();
-    let store = data.path().join("store");
-    let path = {
-        let driver = EmbeddedDriver::open(&store, EmbeddedOptions::default()).unwrap();
-        block_on(driver.write((0..3).map(run).collect())).unwrap();
-        block_on(driver.sync()).unwrap();
-        store.join(&driver.files()[0].path)
-    };
+    let (_dir, path) = with_rows(0..3);
     let bytes = std::fs::read(&path).unwrap();
     let index = bytes.windows(4).rposition(|four| four == b"PLBi").unwrap();
-    for len in [bytes.len() - 1, bytes.len() - 100, index + 20, index + 4] {
-        std::fs::write(&path, &bytes[..len]).unwrap();
+    for len in [bytes.len() + 1, bytes.len() - 1, bytes.len() - 100, index + 20, index + 4] {
+        let (dir, path) = with_rows(0..3);
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes.resize(len, 0);
+        std::fs::write(&path, &bytes).unwrap();
         let report = store_embedded::check_file(&SystemDisk, &path).unwrap();
         assert!(report.rows == 3 && report.damaged.iter().all(|part| part.metrics.is_none()), "{len}: {report:?}");
-        let driver =
-            EmbeddedDriver::open(&store, EmbeddedOptions { merges: false, ..EmbeddedOptions::default() }).unwrap();
-        for id in 0..5 {
-            let wanted = if id < 3 { vec![0.5] } else { vec![] };
-            assert_eq!(read(&driver, id), (wanted, false), "{len}: {id}");
+        for _ in 0..2 {
+            let driver = EmbeddedDriver::open(dir.path(), without_merges()).unwrap();
+            for id in 0..5 {
+                let wanted = if id < 3 { vec![0.5] } else { vec![] };
+                assert_eq!(read(&driver, id), (wanted, false), "{len}: {id}");
+            }
         }
     }
 }
 
 #[test]
 fn blocks_that_are_lost_with_the_end_of_a_file_cost_no_metric_and_no_time_that_the_file_never_had() {
-    let data = tempfile::tempdir().unwrap();
-    let store = data.path().join("store");
-    let path = {
-        let driver = EmbeddedDriver::open(&store, EmbeddedOptions::default()).unwrap();
-        // Several blocks.
-        block_on(driver.write((100..3_100).map(run).collect())).unwrap();
-        block_on(driver.sync()).unwrap();
-        store.join(&driver.files()[0].path)
-    };
-    let bytes = std::fs::read(&path).unwrap();
-    let last_block = bytes.windows(4).rposition(|four| four == b"PLBk").unwrap();
-    // In the middle of a block, and between two.
-    for len in [last_block + 50, last_block] {
-        std::fs::write(&path, &bytes[..len]).unwrap();
-        let options = EmbeddedOptions { merges: false, ..EmbeddedOptions::default() };
-        let driver = EmbeddedDriver::open(&store, options.clone()).unwrap();
-        assert_eq!(read(&driver, 100), (vec![0.5], false));
-        assert_eq!(read(&driver, 3_099), (vec![], true), "{len}: it is lost, and that is said");
-        for other in [99, 3_100, 9_000] {
-            assert_eq!(read(&driver, other), (vec![], false), "{len}: {other}");
+    // In the middle of the last block, and before it.
+    for more in [50, 0] {
+        let (dir, path) = with_rows(100..3_100);
+        let bytes = std::fs::read(&path).unwrap();
+        let last_block = bytes.windows(4).rposition(|four| four == b"PLBk").unwrap();
+        std::fs::write(&path, &bytes[..last_block + more]).unwrap();
+        // The first start writes the manifest again.
+        for start in 0..3 {
+            let options = without_merges();
+            let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
+            assert_eq!(read(&driver, 100), (vec![0.5], false));
+            assert_eq!(read(&driver, 3_099), (vec![], true), "{more}, start {start}: it is lost, and that is said");
+            for other in [99, 3_100, 9_000] {
+                assert_eq!(read(&driver, other), (vec![], false), "{more}, start {start}: {other}");
+            }
+            let later = Run { first_slot: run(0).first_slot + 5_000, ..run(3_050) };
+            assert_eq!(read_run(&driver, &later), (vec![], false), "{more}: behind its last slot");
+            let spans: Vec<_> = options.damage.examples().into_iter().filter_map(|damage| damage.span).collect();
+            let begin = i64::from(run(0).first_slot) * 60;
+            assert!(spans.iter().all(|(_, until)| *until < begin + 90 * 86_400), "{more}: {spans:?}");
         }
-        let later = Run { first_slot: run(0).first_slot + 5_000, ..run(3_050) };
-        assert_eq!(read_run(&driver, &later), (vec![], false), "{len}: behind its last slot");
-        let spans: Vec<_> = options.damage.examples().into_iter().filter_map(|damage| damage.span).collect();
-        let begin = i64::from(run(0).first_slot) * 60;
-        assert!(spans.iter().all(|(_, until)| *until < begin + 90 * 86_400), "{len}: {spans:?}");
     }
 }
 

@@ -165,8 +165,11 @@ impl BrowserRules {
 /// Whether a page of another site sends the request. Browsers send `Sec-Fetch-Site` to addresses that they trust
 /// (TLS, this machine) alone, and `Origin` to all. Programs send neither.
 fn is_from_another_site(headers: &HeaderMap, host: Option<&str>) -> bool {
-    if let Some(site) = headers.get("sec-fetch-site") {
-        return site == "cross-site";
+    match headers.get("sec-fetch-site") {
+        Some(site) if site == "cross-site" => return true,
+        // Pages of hosts below the same domain are another's: `Origin` tells.
+        Some(site) if site != "same-site" => return false,
+        _ => {}
     }
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let origin = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
@@ -231,6 +234,12 @@ mod tests {
         check(&[("sec-fetch-site", "cross-site")], "a:8080", true);
         check(&[("sec-fetch-site", "same-origin"), ("origin", "http://a:8080")], "a:8080", false);
         check(&[("sec-fetch-site", "none")], "a:8080", false);
+        check(&[("sec-fetch-site", "same-site"), ("origin", "https://wiki.example.org")], "graphite.example.org", true);
+        check(
+            &[("sec-fetch-site", "same-site"), ("origin", "https://graphite.example.org:3000")],
+            "graphite.example.org",
+            false,
+        );
         check(&[("origin", "http://a:3000")], "A:8080", false);
         check(&[("origin", "http://evil.example")], "a:8080", true);
         check(&[("origin", "null")], "a:8080", true);

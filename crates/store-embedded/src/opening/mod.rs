@@ -469,8 +469,8 @@ impl Opening<'_> {
         };
         let open = || {
             let mut file = RowFile::open(self.shared, &entry.path, expected, &window.is_expired)?;
-            if let Some(ManifestFile { rows, metrics, newest, .. }) = known {
-                file.set_bounds(*rows, *metrics, *newest);
+            if let Some(known) = known {
+                file.set_bounds(known.bounds());
             }
             Ok(file)
         };

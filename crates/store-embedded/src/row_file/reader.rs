@@ -92,6 +92,15 @@ impl Lookup<'_> {
     }
 }
 
+/// What the manifest says of a file.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) rows: u64,
+    /// The lowest and the highest.
+    pub(crate) metrics: (MetricId, MetricId),
+    pub(crate) newest: Slot,
+}
+
 /// A file of rows.
 #[derive(Debug)]
 pub(crate) struct RowFile {
@@ -107,8 +116,8 @@ pub(crate) struct RowFile {
     opening: Option<Incarnation>,
     /// Whether reads of the footer failed when the file was opened.
     is_footer_unread: bool,
-    /// Of a file without a footer, the lowest and the highest metric and the newest slot of its rows by the manifest.
-    bounds: Option<((MetricId, MetricId), Slot)>,
+    /// Of a file without a footer, what its rows are of by the manifest.
+    bounds: Option<Bounds>,
     /// Set while the file is not in its place, as far as reads found out.
     is_away: AtomicBool,
     /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
@@ -178,14 +187,15 @@ impl RowFile {
     }
 
     /// Of a file without a footer, what the manifest says of its rows: damage of it touches no others.
-    pub(crate) fn set_bounds(&mut self, rows: u64, metrics: (MetricId, MetricId), newest: Slot) {
+    pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
+        let Bounds { rows, metrics, newest } = bounds;
         let Summary { rows: read, metrics: (lowest, highest), newest: newest_read, .. } = self.summary;
         // Where it is another file, the manifest says nothing of it.
         let are_its = read <= rows && metrics.0 <= lowest && highest <= metrics.1 && newest_read <= newest;
         if self.index_at.is_some() || !are_its {
             return;
         }
-        self.bounds = Some((metrics, newest));
+        self.bounds = Some(bounds);
         self.summary.first = self.summary.first.max(RowKey { metric: metrics.0, ..self.summary.first });
         let last = RowKey { group: newest / GROUP_SLOTS, metric: metrics.1 };
         self.summary.last = self.summary.last.min(last);
@@ -194,7 +204,7 @@ impl RowFile {
     /// Whether the file may have had rows of a metric.
     fn may_have_had(&self, metric: MetricId) -> bool {
         let (lowest, highest) = match self.bounds {
-            Some((metrics, _)) => metrics,
+            Some(Bounds { metrics, .. }) => metrics,
             None if self.index_at.is_some() => self.summary.metrics,
             None => return true,
         };
@@ -203,12 +213,18 @@ impl RowFile {
 
     /// The newest slot that a row may have had: without a footer, that of the manifest, or the last of the window.
     pub(crate) fn newest_possible(&self) -> Slot {
-        if let Some((_, newest)) = self.bounds {
-            return newest;
+        self.possible().newest
+    }
+
+    /// What its rows are of, those that are lost with a part of it, too.
+    pub(crate) fn possible(&self) -> Bounds {
+        let Summary { rows, metrics, newest, .. } = self.summary;
+        if let Some(bounds) = self.bounds {
+            return bounds;
         }
         let slots = window_slots(self.header.table.stage);
         let last = self.header.window.saturating_add(1).saturating_mul(slots).saturating_sub(1);
-        if self.index_at.is_some() { self.summary.newest } else { last }
+        Bounds { rows, metrics, newest: if self.index_at.is_some() { newest } else { last } }
     }
 
     /// The checksum of the index; zero where it is not known, because the footer is damaged.
