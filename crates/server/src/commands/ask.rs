@@ -61,11 +61,17 @@ fn check_answers(server: &Server, stream: &mut dyn Connection) -> anyhow::Result
     let mut first = [0; 5];
     let asked = write!(stream, "GET /healthy HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     let answered = asked.and_then(|()| stream.flush()).and_then(|()| stream.read_exact(&mut first));
-    if answered.is_err() || first != *b"HTTP/" {
-        bail!(
-            "what listens at {address} does not answer over HTTP within {} seconds; is that the address of administration (--admin)?",
-            FIRST_ANSWER.as_secs()
-        );
+    let wait = FIRST_ANSWER.as_secs();
+    match answered {
+        Ok(()) if first == *b"HTTP/" => {}
+        Err(error) if server.certificate.is_some() => {
+            bail!(
+                "what listens at {address} does not answer over TLS within {wait} seconds with the certificate of http.tls_certificate: {error}"
+            );
+        }
+        _ => bail!(
+            "what listens at {address} does not answer over HTTP within {wait} seconds; is that the address of administration (--admin)?"
+        ),
     }
     Ok(())
 }
