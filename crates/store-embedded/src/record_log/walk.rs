@@ -15,7 +15,7 @@ const SEARCHES_AGAIN: u32 = 1;
 /// Bytes that are read one by one where a larger read failed.
 const PAGE: usize = 4096;
 
-/// What a report says of [`Part::Corrected`].
+/// What a report says of a record with one wrong bit, which is read as it was written.
 pub const ONE_BIT: &str = "one bit of the record is wrong, and is corrected: nothing is lost";
 
 /// A part of a file.
