@@ -41,7 +41,7 @@ pub struct Ingest {
     supervisor: Supervisor,
     tasks: Mutex<Vec<JoinHandle<()>>>,
     /// Held while what others deleted is deleted here.
-    following: tokio::sync::Mutex<()>,
+    following: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Ingest {
@@ -60,7 +60,7 @@ impl Ingest {
             restored,
             supervisor,
             tasks: Mutex::new(tasks),
-            following: tokio::sync::Mutex::default(),
+            following: Arc::default(),
         }
     }
 
@@ -229,11 +229,19 @@ impl Ingest {
         metrics: Vec<(MetricId, Timestamp)>,
         turn: Turn,
     ) -> Result<usize, DeletionError> {
-        let this = self.clone();
+        let (this, following) = (self.clone(), self.following.clone().lock_owned().await);
         // A task, which ends also when the caller does: points that are accepted again are nowhere else until then.
-        match tokio::spawn(async move { this.delete_as_others_did(&metrics, turn).await }).await {
+        let deleting = tokio::spawn(async move {
+            let _following = following;
+            this.delete_as_others_did(&metrics, turn).await
+        });
+        match deleting.await {
             Ok(deleted) => deleted,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime ends, and this with it.
+                Err(_) => std::future::pending().await,
+            },
         }
     }
 
@@ -247,7 +255,6 @@ impl Ingest {
         metrics: &[(MetricId, Timestamp)],
         turn: Turn,
     ) -> Result<usize, DeletionError> {
-        let _following = self.following.lock().await;
         let mut later = Vec::new();
         let deleted = self.stats.deletion.delete_followed(metrics, &turn, &mut later).await;
         drop(turn);
