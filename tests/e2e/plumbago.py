@@ -54,6 +54,13 @@ def binary():
     return str(path)
 
 
+def variables(**more):
+    """The environment of the program: this one with `more`, without the variables that the tests themselves are told by, of which
+    the program would warn."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PLUMBAGO")}
+    return {**own, **more}
+
+
 def eventually(look, expected, seconds=10):
     """Waits until look() equals expected, and otherwise fails with the last answer."""
     deadline = time.monotonic() + seconds
@@ -129,7 +136,7 @@ class Plumbago:
         for listener in ["line", "pickle", "protobuf", "http"]:
             command += [f"--{listener}", f"127.0.0.1:{ports.get(listener, 0)}"]
         command += self.arguments
-        environment = {**os.environ, **self.environment}
+        environment = variables(**self.environment)
         self.process = subprocess.Popen(
             command, stdout=out.open("wb"), stderr=err.open("wb"), env=environment, cwd=self.folder
         )
@@ -284,6 +291,7 @@ def present(series):
 
 def run(*arguments, **kwargs):
     """Runs a subcommand to its end."""
+    kwargs.setdefault("env", variables())
     return subprocess.run([binary(), *map(str, arguments)], capture_output=True, text=True, timeout=60, **kwargs)
 
 

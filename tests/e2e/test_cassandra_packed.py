@@ -1,12 +1,11 @@
 """The packed layout of Cassandra over HTTP: a keyspace moves over and back, nodes of both settings run together, and nothing is lost."""
 
-import os
 import threading
 import time
 
 import requests
 from cassandra import OverCassandra, flush
-from plumbago import aligned_now, eventually, run
+from plumbago import aligned_now, eventually, run, variables
 
 SCHEMAS = "[all]\npattern = .*\nretentions = 10s:1h,60s:1d\n"
 
@@ -63,7 +62,7 @@ def test_a_keyspace_moves_over_and_back_and_nodes_of_both_settings_read_each_oth
     for node in [*others, server]:
         eventually(lambda: shown(node, "moving.m", start, start + 1200), wanted, 30)
     # The setting's tables exist, and the table `spec` says so.
-    environment = {**os.environ, "PLUMBAGO_CASSANDRA_LAYOUT": "packed", "PLUMBAGO_CASSANDRA_INDEXES": "none"}
+    environment = variables(PLUMBAGO_CASSANDRA_LAYOUT="packed", PLUMBAGO_CASSANDRA_INDEXES="none")
     (tmp_path / "storage-schemas.conf").write_text(SCHEMAS)
     options = ["--cassandra", cassandra, "--keyspace", rows.keyspace, "--conf-dir", tmp_path]
     applied = run("schema", "apply", *options, env=environment)

@@ -3,7 +3,6 @@ subcommands that explain both.
 """
 
 import json
-import os
 import signal
 import subprocess
 import time
@@ -11,7 +10,7 @@ import time
 import pytest
 import requests
 
-from plumbago import QUIET, aligned_now, binary, eventually, run, wait_until
+from plumbago import QUIET, aligned_now, binary, eventually, run, variables, wait_until
 from relays import accepts, free_port
 
 # Polls often, so that tests need not wait.
@@ -167,7 +166,7 @@ def refused(tmp_path, settings, **environment):
     """The error of `plumbago serve` for invalid settings."""
     path = tmp_path / "bad.toml"
     path.write_text(settings)
-    done = run("serve", "--config", path, "--data", tmp_path / "data", env={**os.environ, **environment})
+    done = run("serve", "--config", path, "--data", tmp_path / "data", env=variables(**environment))
     assert done.returncode != 0
     return done.stderr
 
@@ -216,7 +215,7 @@ def test_a_port_in_use_is_named(server, tmp_path):
 
 def test_plumbago_without_arguments_serves_and_prints_its_addresses(tmp_path):
     ports = {f"PLUMBAGO_LISTEN_{name}": f"127.0.0.1:{free_port()}" for name in ["LINE", "PICKLE", "HTTP"]}
-    environment = {**os.environ, **ports}
+    environment = variables(**ports)
     process = subprocess.Popen([binary()], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True)
     try:
         said = [process.stdout.readline() for _ in range(6)]
@@ -364,7 +363,7 @@ def test_a_variable_without_effect_and_a_new_data_folder_are_reported(make_serve
     assert "PLUMBAGO_DATA is not a setting and has no effect; the nearest setting is PLUMBAGO_DATA_DIR" in log
     assert "PLUMBAGO_SERVICE_HOST" not in log
     assert "making a new, empty one" in log and str(server.data) in log and "next above or below" not in log
-    checked = run("check-config", env={**os.environ, "PLUMBAGO_DATA": "/nowhere"})
+    checked = run("check-config", env=variables(PLUMBAGO_DATA="/nowhere"))
     assert checked.returncode == 0 and "warning: the variable PLUMBAGO_DATA is not a setting" in checked.stdout
     server.stop()
     server.start()

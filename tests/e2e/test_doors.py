@@ -10,7 +10,7 @@ import subprocess
 import pytest
 import requests
 
-from plumbago import QUIET, binary, eventually, run, wait_until
+from plumbago import QUIET, binary, eventually, run, variables, wait_until
 from relays import free_port
 
 
@@ -25,7 +25,7 @@ def serve(tmp_path):
 
     def start(*arguments, **environment):
         command = [binary(), "serve", "--data", tmp_path / "data", *arguments]
-        environment = {**os.environ, "PLUMBAGO_OWN_EVERY": "off", **environment}
+        environment = variables(**{"PLUMBAGO_OWN_EVERY": "off", **environment})
         process = subprocess.Popen(
             [str(word) for word in command], cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -1,12 +1,11 @@
 """Tokens for HTTP: how clients send them, what each allows, the command that writes them, and proxies that name a user."""
 
-import os
 import time
 
 import pytest
 import requests
 
-from plumbago import QUIET, Plumbago, aligned_now, eventually, run, wait_until
+from plumbago import QUIET, Plumbago, aligned_now, eventually, run, variables, wait_until
 
 
 def settings(tokens, more=""):
@@ -186,7 +185,7 @@ def test_commands_send_a_token(guarded):
     address = f"127.0.0.1:{guarded.server.ports['http']}"
     refused = run("flush", "--admin", address)
     assert refused.returncode == 1 and "PLUMBAGO_TOKEN" in refused.stderr
-    environment = {**os.environ, "PLUMBAGO_TOKEN": guarded.tokens["admin"]}
+    environment = variables(PLUMBAGO_TOKEN=guarded.tokens["admin"])
     done = run("flush", "--admin", address, env=environment)
     assert done.returncode == 0, done.stderr
 
