@@ -198,7 +198,7 @@ impl Commits {
         for window in windows {
             files.extend(window.files().iter().map(|file| self.line_of(file)));
         }
-        let highest = files.iter().filter(|file| 0 < file.rows).map(|file| file.metrics.1).max();
+        let highest = files.iter().filter(|file| file.has_metrics()).map(|file| file.metrics.1).max();
         if let Some(highest) = highest {
             self.note_metric(highest);
         }

@@ -63,6 +63,7 @@ pub(crate) struct ManifestFile {
     pub(crate) bytes: u64,
     /// Zero where it is not known.
     pub(crate) index_crc: u32,
+    /// Zero where it is not known, because the end of the file is lost: then it may have had rows of other metrics, too.
     pub(crate) rows: u64,
     pub(crate) metrics: (MetricId, MetricId),
     pub(crate) newest: Slot,
@@ -74,7 +75,7 @@ pub(crate) struct ManifestFile {
 
 impl ManifestFile {
     pub(crate) fn of(file: &RowFile) -> ManifestFile {
-        let (header, Bounds { rows, metrics, newest }) = (file.header(), file.possible());
+        let (header, Bounds { rows, metrics, newest, .. }) = (file.header(), file.possible());
         ManifestFile {
             window: (header.table, header.window),
             flushes: header.flushes,
@@ -90,17 +91,24 @@ impl ManifestFile {
 
     /// What it says of the rows of the file.
     pub(crate) fn bounds(&self) -> Bounds {
-        let ManifestFile { rows, metrics, newest, .. } = *self;
-        Bounds { rows, metrics, newest }
+        let ManifestFile { rows, metrics, newest, index_crc, .. } = *self;
+        Bounds { rows, metrics, newest, is_of_footer: index_crc != 0 }
+    }
+
+    /// Whether it has rows, as far as that is known.
+    pub(crate) fn has_metrics(&self) -> bool {
+        self.metrics.0 <= self.metrics.1
     }
 
     /// What is lost with the file.
     pub(crate) fn lost(&self) -> Lost {
         let groups = window_slots(self.window.0.stage) / GROUP_SLOTS;
         let first = self.window.1.saturating_mul(groups);
+        let is_unknown = self.rows == 0 && self.has_metrics();
+        let (lowest, highest) = if is_unknown { (MetricId(0), MetricId(u32::MAX)) } else { self.metrics };
         Lost {
-            first: RowKey { group: first, metric: self.metrics.0.min(self.metrics.1) },
-            last: RowKey { group: first.saturating_add(groups - 1), metric: self.metrics.1 },
+            first: RowKey { group: first, metric: lowest.min(highest) },
+            last: RowKey { group: first.saturating_add(groups - 1), metric: highest },
             newest: self.newest,
             flush: self.flushes.last,
         }

@@ -64,7 +64,7 @@ pub(crate) fn of_later<'m>(ours: &[Incarnation], manifest: &'m Manifest) -> BTre
     let Some(oldest) = ours.first() else { return BTreeMap::new() };
     let is_later = |file: &&ManifestFile| {
         file.opening != 0
-            && 0 < file.rows
+            && file.has_metrics()
             && oldest.first_id <= file.metrics.1
             && ours.iter().all(|known| known.id != file.opening)
     };

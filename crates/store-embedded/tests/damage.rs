@@ -396,6 +396,36 @@ fn blocks_that_are_lost_with_the_end_of_a_file_cost_no_metric_and_no_time_that_t
     }
 }
 
+/// Version 0.1.0 wrote into the manifest what it could read of such a file, as if that was all.
+#[test]
+fn what_is_lost_with_the_end_of_a_file_stays_reported_where_no_manifest_says_what_the_file_had() {
+    for by_earlier_program in [false, true] {
+        let (dir, path) = with_rows(100..3_100);
+        let bytes = std::fs::read(&path).unwrap();
+        let last_block = bytes.windows(4).rposition(|four| four == b"PLBk").unwrap();
+        std::fs::write(&path, &bytes[..last_block + 50]).unwrap();
+        let read_rows = store_embedded::check_file(&SystemDisk, &path).unwrap().rows;
+        std::fs::remove_file(dir.path().join("manifest")).unwrap();
+        for start in 0..3 {
+            let driver = EmbeddedDriver::open(dir.path(), without_merges()).unwrap();
+            let found = [100, 3_099, 9_000].map(|id| read(&driver, id));
+            assert_eq!(found[0], (vec![0.5], false));
+            for lost in &found[1..] {
+                assert_eq!(*lost, (vec![], true), "{by_earlier_program}, start {start}: the file may have had it");
+            }
+            drop(driver);
+            if by_earlier_program && start == 0 {
+                let manifest = std::fs::read_to_string(dir.path().join("manifest")).unwrap();
+                let edited = manifest.replace(" 00000000 0 ", &format!(" 00000000 {read_rows} "));
+                assert_ne!(edited, manifest);
+                let lines = &edited[..edited.rfind("end ").unwrap()];
+                let crc = crc32fast::hash(lines.as_bytes());
+                std::fs::write(dir.path().join("manifest"), format!("{lines}end {crc:08x}\n")).unwrap();
+            }
+        }
+    }
+}
+
 fn read(driver: &EmbeddedDriver, id: u32) -> (Vec<f64>, bool) {
     read_run(driver, &run(id))
 }

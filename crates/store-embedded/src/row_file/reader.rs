@@ -95,10 +95,13 @@ impl Lookup<'_> {
 /// What the manifest says of a file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
+    /// Zero where it is not known.
     pub(crate) rows: u64,
     /// The lowest and the highest.
     pub(crate) metrics: (MetricId, MetricId),
     pub(crate) newest: Slot,
+    /// Whether the footer could be read when they were written.
+    pub(crate) is_of_footer: bool,
 }
 
 /// A file of rows.
@@ -188,10 +191,12 @@ impl RowFile {
 
     /// Of a file without a footer, what the manifest says of its rows: damage of it touches no others.
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
-        let Bounds { rows, metrics, newest } = bounds;
+        let Bounds { rows, metrics, newest, is_of_footer } = bounds;
         let Summary { rows: read, metrics: (lowest, highest), newest: newest_read, .. } = self.summary;
+        // Version 0.1.0 wrote those of the rows that it could read, if it could not read the footer.
+        let are_of_all = read < rows || read == rows && is_of_footer;
         // Where it is another file, the manifest says nothing of it.
-        let are_its = read <= rows && metrics.0 <= lowest && highest <= metrics.1 && newest_read <= newest;
+        let are_its = are_of_all && metrics.0 <= lowest && highest <= metrics.1 && newest_read <= newest;
         if self.index_at.is_some() || !are_its {
             return;
         }
@@ -216,15 +221,18 @@ impl RowFile {
         self.possible().newest
     }
 
-    /// What its rows are of, those that are lost with a part of it, too.
+    /// What its rows are of, those that are lost with a part of it, too. Where that is not known, the metrics are those that can be read.
     pub(crate) fn possible(&self) -> Bounds {
         let Summary { rows, metrics, newest, .. } = self.summary;
         if let Some(bounds) = self.bounds {
-            return bounds;
+            return Bounds { is_of_footer: false, ..bounds };
+        }
+        if self.index_at.is_some() {
+            return Bounds { rows, metrics, newest, is_of_footer: true };
         }
         let slots = window_slots(self.header.table.stage);
         let last = self.header.window.saturating_add(1).saturating_mul(slots).saturating_sub(1);
-        Bounds { rows, metrics, newest: if self.index_at.is_some() { newest } else { last } }
+        Bounds { rows: 0, metrics, newest: last, is_of_footer: false }
     }
 
     /// The checksum of the index; zero where it is not known, because the footer is damaged.
