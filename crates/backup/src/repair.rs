@@ -9,12 +9,15 @@
 //!
 //! All damaged bytes are in `damaged/` afterwards.
 
-use std::{collections::BTreeMap, path::Path};
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+};
 
 use host::{DamagedFolder, Disk, Host, replace_file};
 use ingest::wal::{check_chain, name_of_missing, note_lengths, note_missing, read_contents, without_damage};
 use metric::MetricId;
-use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, read_journal_mark, remade_manifest};
+use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, lost_rows, read_journal_mark, remade_manifest};
 
 use crate::{
     error::BackupError,
@@ -35,6 +38,8 @@ pub struct Repaired {
     pub after: Option<Report>,
     /// The names that the log of names has.
     pub names: BTreeMap<MetricId, String>,
+    /// Files of rows that a start did not find and that are not back: what they had is lost.
+    pub given_up: Vec<PathBuf>,
 }
 
 /// Repairs a data folder, or with `dry_run` only says what would not be kept.
@@ -61,10 +66,15 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let is_named = before.faults().any(|(_, fault)| fault.metrics.is_some());
     let names = if is_named { store_embedded::names_of(disk, &store) } else { BTreeMap::new() };
+    let given_up: Vec<PathBuf> = lost_rows(disk, &store)
+        .into_iter()
+        .filter(|lost| lost.is_file)
+        .map(|lost| Path::new("store").join(lost.path))
+        .collect();
     // A repair ends these reports, also where every byte can be read.
-    let is_done = before.is_good() && !has_noted_losses(disk, &store) && remade_manifest(disk, &store).is_none();
-    if dry_run || is_done {
-        return Ok(Repaired { before, after: None, names });
+    let has_reports = !given_up.is_empty() || has_noted_losses(disk, &store) || remade_manifest(disk, &store).is_some();
+    if dry_run || before.is_good() && !has_reports {
+        return Ok(Repaired { before, after: None, names, given_up });
     }
     let damaged = DamagedFolder::new(host, data);
     let (journal, identity, mark) = (data.join("journal"), identity_of(disk, &store), read_journal_mark(disk, &store));
@@ -112,7 +122,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let mut after = verify(disk, data)?;
     // Those of another timeline stay, as `before` says.
     after.files.iter_mut().for_each(|file| file.faults.retain(|fault| fault.what != SEGMENT));
-    Ok(Repaired { before, after: Some(after), names })
+    Ok(Repaired { before, after: Some(after), names, given_up })
 }
 
 /// Writes `backup.json` again with the checksums of what is there.

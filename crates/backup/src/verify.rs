@@ -1,7 +1,7 @@
 //! Every checksum of a data folder or of a backup, read without starting anything.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     io,
     path::{Path, PathBuf},
 };
@@ -12,9 +12,9 @@ use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store::{LAST_NUMBER, StoreError};
 use store_embedded::{
-    DamagedPart, FileReport, FolderLock, IdSet, ONE_BIT, check_file, check_log, check_spec, cut_logs, identity_of,
-    is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, of_other_timeline, other_store,
-    read_journal_mark, read_manifest, remade_manifest, unlisted_rows, without_name,
+    DamagedPart, FileReport, FolderLock, IdSet, ONE_BIT, StoredFile, check_file, check_log, check_spec, cut_logs,
+    identity_of, is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows,
+    of_other_timeline, other_store, read_journal_mark, read_manifest, remade_manifest, unlisted_rows, without_name,
 };
 
 use crate::{
@@ -89,6 +89,8 @@ pub struct Checked {
     pub faults: Vec<DamagedPart>,
     /// The metrics of its rows.
     pub(crate) metrics: IdSet,
+    /// Why a file of rows does not belong in its place.
+    pub(crate) misplaced: Option<String>,
 }
 
 impl Checked {
@@ -286,6 +288,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             found.map_err(BackupError::io("reading", &data.join("store")))?;
         }
     }
+    add_misplaced(disk, &data.join("store"), &mut report);
     for (log, what) in LOGS {
         let dir = data.join(log);
         let missing = missing_logs(disk, &dir, store).map_err(BackupError::io("reading", &dir))?;
@@ -353,12 +356,27 @@ fn find_unlisted(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Resul
     Ok(())
 }
 
+/// Adds the files of rows that do not belong in their places: a start puts them aside. Where the manifest has a file in such a place,
+/// that one is lost.
+fn add_misplaced(disk: &dyn Disk, store: &Path, report: &mut Report) {
+    let listed = read_manifest(disk, store).ok();
+    for file in &mut report.files {
+        let is_said = file.faults.iter().any(|fault| fault.what == UNLISTED);
+        let Some(how) = file.misplaced.take().filter(|_| !is_said) else { continue };
+        let is_it = |listed: &StoredFile| file.path.strip_prefix("store").is_ok_and(|path| path == listed.path);
+        let is_listed = listed.as_ref().is_none_or(|listed| listed.iter().any(is_it));
+        let what = if is_listed { "file of rows" } else { UNLISTED };
+        file.faults.push(DamagedPart::of_file(what, file.bytes, format!("{how}; a start puts it aside")));
+    }
+}
+
 /// Looks for what earlier damage cost: rows that the manifest says are lost, and rows whose metric has no name any more.
 fn find_known_losses(disk: &dyn Disk, store: &Path, report: &mut Report) {
     for lost in lost_rows(disk, store) {
         let how = match lost.is_file {
             true => {
-                "a start did not find this file of rows; put back, it is used; reads of what it had say that they are damaged"
+                "a start did not find this file of rows; put back, it is used; a repair gives it up; reads of what it had say that they \
+                 are damaged"
             }
             false => "earlier damage cost rows here; reads of them say so until they expire",
         };
@@ -445,7 +463,7 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
             let how = "no file of the store has such a number; it is not used";
             checked.faults.push(DamagedPart::of_file(STRAY, checked.bytes, how));
         }),
-        () if text.ends_with(".rows") => check_rows(disk, &full, &mut checked),
+        () if text.ends_with(".rows") => check_rows(disk, &full, store, &mut checked),
         () if text.starts_with("journal/") && text.ends_with(".journal") => check_journal(disk, &full, &mut checked),
         () if text.ends_with(".log")
             && let Some(what) = log_of(&checked.path) =>
@@ -472,9 +490,12 @@ fn is_stray(path: &Path) -> bool {
     is_ours && stem.split('-').any(|number| number.parse::<u64>().is_ok_and(|number| LAST_NUMBER < number))
 }
 
-fn check_rows(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
+fn check_rows(disk: &dyn Disk, path: &Path, store: Option<u128>, checked: &mut Checked) -> io::Result<()> {
     let bytes = disk.open(path, host::Open::Read)?.len()?;
-    *checked = Checked::of_rows(std::mem::take(&mut checked.path), bytes, check_file(disk, path));
+    let read = check_file(disk, path);
+    let in_store = checked.path.strip_prefix("store").ok();
+    let misplaced = read.as_ref().ok().zip(in_store).and_then(|(report, path)| report.misplaced(store, path));
+    *checked = Checked { misplaced, ..Checked::of_rows(std::mem::take(&mut checked.path), bytes, read) };
     Ok(())
 }
 
@@ -648,15 +669,12 @@ fn compare_with_manifest(disk: &dyn Disk, data: &Path, report: &mut Report) {
         }
         return;
     }
-    match read_manifest(disk, &store) {
+    match missing_rows(disk, &store) {
         Ok(files) => {
-            let there: BTreeSet<PathBuf> = report.files.iter().map(|file| file.path.clone()).collect();
             for file in files {
+                let how = "is in the manifest, but missing";
                 let path = Path::new("store").join(&file.path);
-                if !there.contains(&path) {
-                    let how = "is in the manifest, but missing";
-                    report.files.push(Checked::missing(path, "file of rows", file.bytes, how));
-                }
+                report.files.push(Checked::missing(path, "file of rows", file.bytes, how));
             }
         }
         Err(how) => {

@@ -20,7 +20,8 @@ use crate::{
     opening,
     record_log::{self, LogEnd},
     row_file::{self, Flushes, Header},
-    spec, status,
+    spec,
+    status::{self, StoredFile},
     tables::{EVENTS_CUT, NAMES_CUT},
     timeline, window_key,
 };
@@ -326,13 +327,32 @@ pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathBuf, 
             let how = |(path, flushes): &(PathBuf, Flushes)| {
                 let place = Header { store: ours, table, window: window.1, flushes: *flushes };
                 let how = row_file::header_of(disk, path).filter(|header| *header != place);
-                let how = how.map(|header| format!("{}; a start puts it aside", opening::not_its_place(&header)));
+                let how = how.map(|header| format!("{}; a start puts it aside", opening::not_its_place(&header, ours)));
                 (path.clone(), how.unwrap_or_else(|| "the manifest does not have it; a start uses its rows".to_owned()))
             };
             unlisted.extend(there.iter().filter(is_unlisted).map(how));
         }
     }
     Ok(unlisted)
+}
+
+/// Files of rows that the manifest has, and of which neither they nor a merged file with their rows is there.
+///
+/// # Errors
+/// Why the manifest cannot be read, in words.
+pub fn missing_rows(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, String> {
+    let mut missing = status::read_manifest(disk, store)?;
+    missing.retain(|file| {
+        let path = store.join(&file.path);
+        if disk.exists(&path) {
+            return false;
+        }
+        let flushes = |path: &Path| Flushes::of_file_name(path.file_name()?.to_str()?);
+        let has_rows = |other: &PathBuf| flushes(other).zip(flushes(&path)).is_some_and(|(of, ours)| of.contains(ours));
+        let there = path.parent().and_then(|dir| list(disk, dir).ok()).unwrap_or_default();
+        !there.iter().any(has_rows)
+    });
+    Ok(missing)
 }
 
 /// The openings that wrote the files of the manifest.

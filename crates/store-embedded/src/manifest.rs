@@ -347,7 +347,7 @@ fn file_of(line: &str) -> Option<ManifestFile> {
 }
 
 /// `datapoints_10080p_60s_0/7083` as a window.
-fn window_of(path: &Path) -> Option<WindowKey> {
+pub(crate) fn window_of(path: &Path) -> Option<WindowKey> {
     let table = table_of(path.parent()?.to_str()?)?;
     Some((table, path.file_name()?.to_str()?.parse().ok()?))
 }

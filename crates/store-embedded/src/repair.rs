@@ -128,7 +128,7 @@ impl RowRepair<'_> {
                 file
             }
             Ok(file) => {
-                self.shared.damaged_folder.move_in(path, &not_its_place(file.header())).map_err(failed())?;
+                self.shared.damaged_folder.move_in(path, &not_its_place(file.header(), self.store)).map_err(failed())?;
                 return Ok(None);
             }
             Err(OpenError::Io(error)) => return Err(failed()(error)),

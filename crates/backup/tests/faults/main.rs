@@ -5,6 +5,7 @@
 
 mod away;
 mod backups;
+mod misplaced;
 mod node;
 mod repairs;
 mod restores;

@@ -100,6 +100,11 @@ impl Life {
         self.runtime.block_on(self.node.ingest.flush()).unwrap();
     }
 
+    /// Merges the files of each window.
+    pub fn merge(&self) {
+        self.node.embedded.settle().unwrap();
+    }
+
     /// Puts points back that a start could not read.
     pub fn put_back(&self) {
         self.runtime.block_on(self.node.ingest.put_back()).unwrap();

@@ -18,7 +18,7 @@ pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> 
     let repaired = backup::repair(host, &options.data, options.dry_run).context("cannot repair the data folder")?;
     print(&if options.json { format!("{:#}\n", as_json(&repaired)) } else { text(&repaired, options.dry_run) });
     let is_bad_still = repaired.after.as_ref().is_some_and(|after| !after.is_good());
-    let is_lost = repaired.before.faults().any(|(_, part)| costs(part));
+    let is_lost = !repaired.given_up.is_empty() || repaired.before.faults().any(|(_, part)| costs(part));
     Ok(match (is_bad_still, is_lost) {
         (true, _) => ExitCode::FAILURE,
         (false, true) => ExitCode::from(NOT_ALL_KEPT),
@@ -37,6 +37,7 @@ fn as_json(repaired: &Repaired) -> Value {
     json!({
         "damage": damage, "cut_off": damage_text::cut_off_json(&repaired.before), "repaired": after.is_some(),
         "good": after.unwrap_or(&repaired.before).is_good(),
+        "given_up": repaired.given_up.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
         "known_losses": damage_text::known_losses_json(after.unwrap_or(&repaired.before)),
         "written_again": damage_text::written_again_json(&repaired.before),
     })
@@ -54,12 +55,25 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
         };
         text += &format!("{state}: {}\n", damage_text::line(file, part, &repaired.names));
     }
+    for path in &repaired.given_up {
+        text +=
+            &format!("not kept: {}: file of rows: a start did not find it; what it had is given up\n", path.display());
+    }
     text += &damage_text::cut_off_lines(&repaired.before);
     text += &damage_text::written_again_lines(&repaired.before);
     let after = repaired.after.as_ref().unwrap_or(&repaired.before);
     text += &damage_text::known_losses(after);
     let places = repaired.before.faults().count();
+    let given_up = repaired.given_up.len();
     text += &match &repaired.after {
+        None if places == 0 && 0 < given_up => {
+            format!(
+                "{given_up} files of rows are missing, which a repair gives up; put them back to keep what they had; nothing was changed\n"
+            )
+        }
+        Some(_) if places == 0 && 0 < given_up => {
+            format!("{given_up} missing files of rows are given up; everything that is there can be read\n")
+        }
         _ if places == 0 && after.has_known_losses() => {
             "nothing is damaged now; what earlier damage cost is lost\n".to_owned()
         }

@@ -484,7 +484,7 @@ impl Opening<'_> {
         }
         match opened {
             Ok(file) if *file.header() != expected => {
-                let how = not_its_place(file.header());
+                let how = not_its_place(file.header(), self.ours.store);
                 drop(file);
                 let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
                 report(how, moved_to.ok());
@@ -557,8 +557,15 @@ impl Opening<'_> {
     }
 }
 
-/// What a report says of a file that belongs to another place.
-pub(crate) fn not_its_place(header: &Header) -> String {
+/// What a report says of a file that belongs to another place than the one that it has in a store.
+pub(crate) fn not_its_place(header: &Header, store: u128) -> String {
+    if header.store != store {
+        return format!(
+            "it is of the store {:032x}, and this is the store {store:032x}: it is not used; put it back into the data folder that it came \
+             from, and the file of this store in its place, if there is one",
+            header.store
+        );
+    }
     let path = folder((header.table, header.window)).join(header.flushes.file_name());
     format!(
         "it says that it is {}: it is a copy of that, or was renamed, and is not used; if that one is missing, give it that name",

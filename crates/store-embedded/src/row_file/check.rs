@@ -7,13 +7,15 @@ use host::{Disk, DiskFile};
 use metric::{MetricId, Table, Timestamp};
 
 use super::{
-    file_header::Flushes,
+    file_header::{Flushes, Header},
     index::{Entry, Index},
     open::{BlockError, OpenError, Opened, Problem, open, open_file, read_block},
     row_block::RowsOfBlock,
 };
 use crate::{
     id_set::IdSet,
+    manifest::window_of,
+    opening::not_its_place,
     row_key::{GROUP_SLOTS, RowKey},
 };
 
@@ -55,6 +57,20 @@ pub struct FileReport {
     pub points: u64,
     /// What cannot be read, in the order of the file.
     pub damaged: Vec<DamagedPart>,
+}
+
+impl FileReport {
+    /// Why a file with this path in the folder of a store does not belong there; a start does not use it. `None` where it does, or
+    /// where its path is not that of a file of rows.
+    pub fn misplaced(&self, store: Option<u128>, path: &Path) -> Option<String> {
+        let (table, window) = window_of(path.parent()?)?;
+        let flushes = Flushes::of_file_name(path.file_name()?.to_str()?)?;
+        let (first, last) = self.flushes;
+        let found =
+            Header { store: self.store, table: self.table, window: self.window, flushes: Flushes { first, last } };
+        let place = Header { store: store.unwrap_or(self.store), table, window, flushes };
+        (found != place).then(|| not_its_place(&found, place.store))
+    }
 }
 
 impl DamagedPart {
