@@ -381,7 +381,7 @@ fn find_known_losses(disk: &dyn Disk, store: &Path, report: &mut Report) {
             false => "earlier damage cost rows here; reads of them say so until they expire",
         };
         let (file, how) = (Path::new("store").join(lost.path), how.to_owned());
-        report.known_losses.push(KnownLoss { file, how, metrics: Some(lost.metrics), span: Some(lost.span) });
+        report.known_losses.push(KnownLoss { file, how, metrics: lost.metrics, span: Some(lost.span) });
     }
     if let Some(how) = remade_manifest(disk, store) {
         let file = Path::new("store").join("manifest");

@@ -14,6 +14,7 @@ use crate::{
     events,
     id_set::IdSet,
     layout1,
+    lost::{self, LostPart},
     manifest::{Manifest, table_of},
     names::{self, Losses},
     newer::{list, read_to},
@@ -113,8 +114,8 @@ pub struct LostRows {
     pub path: PathBuf,
     /// Whether that file would bring them back.
     pub is_file: bool,
-    /// First and last of the metrics that may be touched.
-    pub metrics: (MetricId, MetricId),
+    /// First and last of the metrics that may be touched; none where they may be any.
+    pub metrics: Option<(MetricId, MetricId)>,
     /// From and until of the points that may be lost, Unix seconds.
     pub span: (Timestamp, Timestamp),
 }
@@ -127,15 +128,18 @@ pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
     let missing = missing.map(|file| LostRows {
         path: file.path(),
         is_file: true,
-        metrics: file.metrics,
-        span: file.lost().span(file.window.0.stage),
+        metrics: Some(file.metrics),
+        span: file.span(),
     });
-    let lost = manifest.lost.iter().map(|(window, lost)| {
-        let (first, last) = (lost.first, lost.last);
-        let all = (first.metric.min(last.metric), first.metric.max(last.metric));
-        let metrics = first.metrics_to(last).unwrap_or(all);
-        let path = window_key::folder(*window);
-        LostRows { path, is_file: false, metrics, span: lost.span(window.0.stage) }
+    let lost = manifest.lost.chunk_by(|(one, _), (other, _)| one == other).flat_map(|of_window| {
+        let window = of_window[0].0;
+        let part = move |part: LostPart| LostRows {
+            path: window_key::folder(window),
+            is_file: false,
+            metrics: part.metrics,
+            span: part.span(window.0.stage),
+        };
+        lost::parts(&of_window.iter().map(|(_, lost)| *lost).collect::<Vec<_>>()).into_iter().map(part)
     });
     lost.chain(missing).collect()
 }
@@ -336,7 +340,7 @@ pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathBuf, 
     Ok(unlisted)
 }
 
-/// Files of rows that the manifest has, and of which neither they nor a merged file with their rows is there.
+/// Files of rows that the manifest has and that are not there, nor a merged file that has their rows.
 ///
 /// # Errors
 /// Why the manifest cannot be read, in words.

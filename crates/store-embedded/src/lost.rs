@@ -9,7 +9,7 @@ use crate::{
 };
 
 /// Ranges that a window keeps. Beyond, the two with the fewest keys between them become one, which covers too much.
-const MOST: usize = 256;
+const MOST: usize = 1024;
 
 /// Rows that may be lost: of these keys, slots up to one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,14 +42,24 @@ impl Lost {
         }
     }
 
+    /// The same of these metrics alone: a range for each group, or for more groups than a window keeps ranges, this one.
+    pub(crate) fn of_metrics(self, (lowest, highest): (MetricId, MetricId)) -> Vec<Lost> {
+        let is_of_all = (lowest, highest) == (MetricId(0), MetricId(u32::MAX));
+        if is_of_all || MOST as u32 <= self.last.group - self.first.group {
+            return vec![self];
+        }
+        let of_group = |group| Lost {
+            first: self.first.max(RowKey { group, metric: lowest }),
+            last: self.last.min(RowKey { group, metric: highest }),
+            ..self
+        };
+        let ranges = (self.first.group..=self.last.group).map(of_group);
+        ranges.filter(|range| range.first <= range.last).collect()
+    }
+
     /// Whether a value of this key may be lost, in slots from `first_slot` on.
     pub(crate) fn may_have(&self, key: RowKey, first_slot: Slot) -> bool {
         self.first <= key && key <= self.last && first_slot <= self.newest
-    }
-
-    /// From and until of the points that may be lost, Unix seconds.
-    pub(crate) fn span(&self, stage: Stage) -> (Timestamp, Timestamp) {
-        self.first.span_to(self.last, stage)
     }
 
     /// Both and everything between them.
@@ -61,6 +71,42 @@ impl Lost {
             flush: self.flush.max(other.flush),
         }
     }
+}
+
+/// What a report says of lost rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LostPart {
+    /// The first and the last.
+    pub(crate) groups: (u32, u32),
+    /// The lowest and the highest; none where they may be of any.
+    pub(crate) metrics: Option<(MetricId, MetricId)>,
+    newest: Slot,
+}
+
+impl LostPart {
+    /// From and until of the points that may be lost, Unix seconds.
+    pub(crate) fn span(&self, stage: Stage) -> (Timestamp, Timestamp) {
+        let key = |group| RowKey { group, metric: MetricId(0) };
+        key(self.groups.0).span_to(key(self.groups.1), stage)
+    }
+}
+
+/// The ranges of a window as reports have them: what was lost of several groups at once is one.
+pub(crate) fn parts(ranges: &[Lost]) -> Vec<LostPart> {
+    let mut parts: Vec<LostPart> = Vec::new();
+    for Lost { first, last, newest, .. } in ranges {
+        let part = LostPart { groups: (first.group, last.group), metrics: first.metrics_to(*last), newest: *newest };
+        match (parts.last_mut(), part.metrics) {
+            (Some(LostPart { groups, metrics: Some(metrics), newest }), Some((lowest, highest)))
+                if *newest == part.newest && groups.1.checked_add(1) == Some(part.groups.0) =>
+            {
+                groups.1 = part.groups.1;
+                *metrics = (metrics.0.min(lowest), metrics.1.max(highest));
+            }
+            _ => parts.push(part),
+        }
+    }
+    parts
 }
 
 fn number(key: RowKey) -> u64 {
@@ -104,6 +150,20 @@ mod tests {
         let key = |metric| RowKey { group: 7, metric: MetricId(metric) };
         assert!(ranges[0].may_have(key(25), 7500));
         assert!(!ranges[0].may_have(key(25), 7501) && !ranges[0].may_have(key(26), 7000));
+    }
+
+    #[test]
+    fn what_is_lost_of_some_metrics_is_a_range_for_each_group_and_one_part_of_a_report() {
+        let key = |group, metric| RowKey { group, metric: MetricId(metric) };
+        let lost = Lost { first: key(7, 34), last: key(9, 15), newest: 9_500, flush: ANY_FLUSH };
+        let ranges = lost.of_metrics((MetricId(10), MetricId(39)));
+        let keys: Vec<_> = ranges.iter().map(|range| (range.first, range.last)).collect();
+        assert_eq!(keys, [(key(7, 34), key(7, 39)), (key(8, 10), key(8, 39)), (key(9, 10), key(9, 15))]);
+        let part = LostPart { groups: (7, 9), metrics: Some((MetricId(10), MetricId(39))), newest: 9_500 };
+        assert_eq!(parts(&ranges), [part]);
+        assert_eq!(parts(&[lost])[0].metrics, None, "those between are not all");
+        let of_all = Lost { last: key(u32::MAX, 15), ..lost };
+        assert_eq!(of_all.of_metrics((MetricId(10), MetricId(39))), [of_all]);
     }
 
     #[test]

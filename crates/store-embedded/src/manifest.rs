@@ -100,18 +100,42 @@ impl ManifestFile {
         self.metrics.0 <= self.metrics.1
     }
 
-    /// What is lost with the file.
-    pub(crate) fn lost(&self) -> Lost {
+    /// The metrics that it may have had, the lowest and the highest.
+    fn possible_metrics(&self) -> (MetricId, MetricId) {
+        let is_unknown = self.rows == 0 && self.has_metrics();
+        if is_unknown { (MetricId(0), MetricId(u32::MAX)) } else { self.metrics }
+    }
+
+    /// Whether it may have had a metric.
+    pub(crate) fn may_have_had(&self, metric: MetricId) -> bool {
+        let (lowest, highest) = self.possible_metrics();
+        (lowest..=highest).contains(&metric)
+    }
+
+    /// The first and the last group that it may have had.
+    pub(crate) fn groups(&self) -> (u32, u32) {
         let groups = window_slots(self.window.0.stage) / GROUP_SLOTS;
         let first = self.window.1.saturating_mul(groups);
-        let is_unknown = self.rows == 0 && self.has_metrics();
-        let (lowest, highest) = if is_unknown { (MetricId(0), MetricId(u32::MAX)) } else { self.metrics };
-        Lost {
-            first: RowKey { group: first, metric: lowest.min(highest) },
-            last: RowKey { group: first.saturating_add(groups - 1), metric: highest },
-            newest: self.newest,
-            flush: self.flushes.last,
+        let last = first.saturating_add(groups - 1);
+        (first, last.min(self.newest / GROUP_SLOTS).max(first))
+    }
+
+    /// From and until of the points that it may have had, Unix seconds.
+    pub(crate) fn span(&self) -> (Timestamp, Timestamp) {
+        let key = |group| RowKey { group, metric: MetricId(0) };
+        let (first, last) = self.groups();
+        key(first).span_to(key(last), self.window.0.stage)
+    }
+
+    /// What is lost with the file.
+    pub(crate) fn lost(&self) -> Vec<Lost> {
+        let (groups, (lowest, highest)) = (self.groups(), self.possible_metrics());
+        if highest < lowest {
+            return Vec::new();
         }
+        let first = RowKey { group: groups.0, metric: lowest };
+        let last = RowKey { group: groups.1, metric: highest };
+        Lost { first, last, newest: self.newest, flush: self.flushes.last }.of_metrics((lowest, highest))
     }
 
     fn add_to(&self, text: &mut String, word: &str) {

@@ -197,7 +197,7 @@ impl RowRepair<'_> {
                     Some(file) => manifest.files[place] = *file,
                     None => {
                         let gone = manifest.files.remove(place);
-                        manifest.lost.push((*window, gone.lost()));
+                        manifest.lost.extend(gone.lost().into_iter().map(|lost| (*window, lost)));
                     }
                 }
             }

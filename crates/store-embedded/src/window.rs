@@ -210,7 +210,7 @@ impl Window {
     /// What the missing files had is lost, also where they come back.
     pub(crate) fn give_up_missing(&self) {
         let missing = std::mem::take(&mut self.state.write().missing);
-        self.add_lost(&missing.iter().map(ManifestFile::lost).collect::<Vec<_>>());
+        self.add_lost(&missing.iter().flat_map(ManifestFile::lost).collect::<Vec<_>>());
     }
 
     /// Ranges of files that may be merged: no file is missing between two of them.
@@ -363,13 +363,21 @@ impl<'a> Gaps<'a> {
     fn before(&mut self, flush: u64, keys: &[RowKey], each: &mut impl FnMut(usize, Lookup<'_>)) {
         while let Some((_, gap)) = self.all.get(self.next).filter(|(last, _)| *last < flush || flush == u64::MAX) {
             self.next += 1;
-            let (lost, lookup) = match *gap {
-                Gap::Lost(lost) => (*lost, Lookup::Lost(lost)),
-                Gap::Missing(file) => (file.lost(), Lookup::Missing { newest: file.newest, is_gone: file.is_gone }),
-            };
-            let first = keys.partition_point(|key| *key < lost.first);
-            let end = keys.partition_point(|key| *key <= lost.last);
-            (first..end).for_each(|place| each(place, lookup));
+            match *gap {
+                Gap::Lost(lost) => {
+                    let first = keys.partition_point(|key| *key < lost.first);
+                    let end = keys.partition_point(|key| *key <= lost.last);
+                    (first..end).for_each(|place| each(place, Lookup::Lost(lost)));
+                }
+                Gap::Missing(file) => {
+                    let (first, last) = file.groups();
+                    let (first, end) =
+                        (keys.partition_point(|key| key.group < first), keys.partition_point(|key| key.group <= last));
+                    let lookup = Lookup::Missing { newest: file.newest, is_gone: file.is_gone };
+                    let touched = (first..end).filter(|&place| file.may_have_had(keys[place].metric));
+                    touched.for_each(|place| each(place, lookup));
+                }
+            }
         }
     }
 }

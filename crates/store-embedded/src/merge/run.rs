@@ -147,12 +147,12 @@ impl Merging<'_> {
         let entry = cursor.index.blocks[number];
         let bytes = cursor.file.raw(entry.offset, u64::from(entry.len).min(MOST_DAMAGED) as usize)?;
         let damage = cursor.file.damage_of_block(&cursor.index, number, &how);
-        self.lost.borrow_mut().push(cursor.file.lost_with_block(&cursor.index, number));
+        self.lost.borrow_mut().extend(cursor.file.lost_with_block(&cursor.index, number));
         self.keep(cursor, entry.offset, &bytes, damage)
     }
 
     fn keep_row(&self, cursor: &Cursor, key: RowKey, how: &str) -> Result<(), MergeError> {
-        self.lost.borrow_mut().push(cursor.file.lost_between(key, key));
+        self.lost.borrow_mut().extend(cursor.file.lost_between(key, key));
         let damage = Damage {
             what: "row",
             file: self.shared.shown(cursor.file.path()),

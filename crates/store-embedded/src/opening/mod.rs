@@ -25,6 +25,7 @@ use self::reports::{Reports, UNTIL_BACK, UNTIL_READ, span};
 use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
+    lost::{self, Lost},
     manifest::{self, Manifest, ManifestError, ManifestFile, table_of},
     row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
     timeline,
@@ -78,7 +79,8 @@ pub(crate) fn find(
     for file in known.files.iter().chain(&missed) {
         files_of.entry(file.window).or_default().push(*file);
     }
-    let found_before: Vec<_> = known.lost.iter().filter(|(window, _)| !known.expired.contains(window)).collect();
+    let found_before: Vec<(WindowKey, Lost)> =
+        known.lost.iter().filter(|(window, _)| !known.expired.contains(window)).copied().collect();
     for entry in opening.list(dir)? {
         let Some(table) = entry.name.to_str().and_then(table_of) else { continue };
         opening.sync(&entry.path);
@@ -104,10 +106,7 @@ pub(crate) fn find(
         }
         found.window(dir, key).set_missing(files);
     }
-    for (window, lost) in found_before {
-        found.window(dir, *window).add_lost(&[*lost]);
-        opening.reports().lost(*window, lost);
-    }
+    opening.add_lost(found_before, &mut found);
     let was_damaged = salvaged.is_some();
     opening.keep_salvaged(&salvaged.unwrap_or_default(), &mut found);
     let last_flush = found.commits.last_flush();
@@ -236,9 +235,16 @@ impl Opening<'_> {
         for (key, files) in missing {
             found.window(self.dir, key).set_missing(files);
         }
-        for (window, lost) in salvaged.lost.iter().filter(|(window, _)| !is_expired(window)) {
-            found.window(self.dir, *window).add_lost(&[*lost]);
-            self.reports().lost(*window, lost);
+        self.add_lost(salvaged.lost.iter().filter(|(window, _)| !is_expired(window)).copied().collect(), found);
+    }
+
+    /// Adds what a manifest says of lost rows, and reports it.
+    fn add_lost(&self, mut all: Vec<(WindowKey, Lost)>, found: &mut Found) {
+        all.sort_unstable();
+        for of_window in all.chunk_by(|(one, _), (other, _)| one == other) {
+            let (window, lost) = (of_window[0].0, of_window.iter().map(|(_, lost)| *lost).collect::<Vec<_>>());
+            found.window(self.dir, window).add_lost(&lost);
+            lost::parts(&lost).iter().for_each(|part| self.reports().lost(window, part));
         }
     }
 
@@ -411,7 +417,7 @@ impl Opening<'_> {
         }
         let is_covered =
             |file: &&ManifestFile| is_there(file) && kept.iter().all(|kept| kept.header().flushes != file.flushes);
-        window.add_lost(&missed.iter().filter(is_covered).map(ManifestFile::lost).collect::<Vec<_>>());
+        window.add_lost(&missed.iter().filter(is_covered).flat_map(ManifestFile::lost).collect::<Vec<_>>());
         self.add(window, kept, Some(missing), !waiting.is_empty());
         Ok(waiting)
     }

@@ -8,7 +8,7 @@ use store::{Damage, StoreError};
 use crate::{
     cache::Shared,
     commits::MANIFEST,
-    lost::Lost,
+    lost::LostPart,
     manifest::ManifestFile,
     row_file::{MISSING, RowFile},
     window::Window,
@@ -98,18 +98,19 @@ impl Reports<'_> {
     }
 
     /// Damage that was found before this start and is not mended.
-    pub(super) fn lost(&self, window: WindowKey, lost: &Lost) {
-        let (first, last) = (lost.first, lost.last);
+    pub(super) fn lost(&self, window: WindowKey, part: &LostPart) {
+        let (first, last) = part.groups;
+        let of =
+            part.metrics.map_or("any metric".to_owned(), |(lowest, highest)| format!("metrics {lowest} to {highest}"));
         self.shared.report(Damage {
             what: "rows that were lost",
             file: self.shared.shown(&self.dir.join(folder(window))),
             how: format!(
-                "rows {} of metric {} to {} of metric {}, found before; points are missing or are older than what was stored, \
-                 until the window expires",
-                first.group, first.metric, last.group, last.metric
+                "rows {first} to {last} of {of}, found before; points are missing or are older than what was stored, until the window \
+                 expires"
             ),
-            metrics: first.metrics_to(last).or(Some((first.metric.min(last.metric), first.metric.max(last.metric)))),
-            span: Some(lost.span(window.0.stage)),
+            metrics: part.metrics,
+            span: Some(part.span(window.0.stage)),
             ..Damage::default()
         });
     }

@@ -206,14 +206,17 @@ impl RowFile {
         self.summary.last = self.summary.last.min(last);
     }
 
+    /// The lowest and the highest metric that the file may have had; none where that is not known.
+    fn possible_metrics(&self) -> Option<(MetricId, MetricId)> {
+        match self.bounds {
+            Some(Bounds { metrics, .. }) => Some(metrics),
+            None => self.index_at.map(|_| self.summary.metrics),
+        }
+    }
+
     /// Whether the file may have had rows of a metric.
     fn may_have_had(&self, metric: MetricId) -> bool {
-        let (lowest, highest) = match self.bounds {
-            Some(Bounds { metrics, .. }) => metrics,
-            None if self.index_at.is_some() => self.summary.metrics,
-            None => return true,
-        };
-        (lowest..=highest).contains(&metric)
+        self.possible_metrics().is_none_or(|(lowest, highest)| (lowest..=highest).contains(&metric))
     }
 
     /// The newest slot that a row may have had: without a footer, that of the manifest, or the last of the window.
@@ -440,21 +443,22 @@ impl RowFile {
             file: self.shared.shown(&self.path),
             how: format!("bytes {} to {}: {how}", entry.offset, entry.offset + u64::from(entry.len)),
             bytes: u64::from(entry.len),
-            metrics: first.metrics_to(last).or(Some(self.summary.metrics)),
+            metrics: first.metrics_to(last).or(self.possible_metrics()),
             span: Some(first.span_to(last, self.header.table.stage)),
             ..Damage::default()
         }
     }
 
     /// The rows that are lost with a block.
-    pub(crate) fn lost_with_block(&self, index: &Index, number: usize) -> Lost {
+    pub(crate) fn lost_with_block(&self, index: &Index, number: usize) -> Vec<Lost> {
         let first = index.blocks[number].first;
         self.lost_between(first, index.last_key(number, self.summary.last).max(first))
     }
 
     /// The rows that are lost with these keys.
-    pub(crate) fn lost_between(&self, first: RowKey, last: RowKey) -> Lost {
-        Lost { first, last, newest: self.newest_possible(), flush: self.header.flushes.last }
+    pub(crate) fn lost_between(&self, first: RowKey, last: RowKey) -> Vec<Lost> {
+        let lost = Lost { first, last, newest: self.newest_possible(), flush: self.header.flushes.last };
+        self.possible_metrics().map_or(vec![lost], |metrics| lost.of_metrics(metrics))
     }
 
     fn report_block(&self, index: &Index, number: usize, error: &BlockError) {

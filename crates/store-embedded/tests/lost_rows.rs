@@ -1,0 +1,160 @@
+//! Rows that are lost touch no metric that their file never had, whether the file is missing, damaged, repaired or merged.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use metric::{MetricId, Policy};
+use store::{Fetch, PointStore as _, Run};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows};
+
+/// The first slot of the second group of a window; the runs here have slots in both.
+const SECOND_GROUP: u32 = 28_333_000;
+
+/// The metrics of the damaged file.
+const OF_FILE: std::ops::Range<u32> = 1_000..4_000;
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
+}
+
+fn run(id: u32) -> Run {
+    let policy = Policy::default();
+    Run {
+        metric: MetricId(id),
+        name: format!("a.m{id}"),
+        table: policy.table(0),
+        first_slot: SECOND_GROUP - 2,
+        values: vec![0.5; 4],
+        counts: Vec::new(),
+        aggregation: policy.aggregation,
+    }
+}
+
+fn options(data: &Path) -> EmbeddedOptions {
+    EmbeddedOptions { merges: false, data: Some(data.to_owned()), ..EmbeddedOptions::default() }
+}
+
+/// A store with a file of all metrics and one of some, which is returned.
+fn two_files(data: &Path) -> PathBuf {
+    let store = data.join("store");
+    let driver = EmbeddedDriver::open(&store, options(data)).unwrap();
+    for ids in [0..5_000, OF_FILE] {
+        block_on(driver.write(ids.map(run).collect())).unwrap();
+        block_on(driver.sync()).unwrap();
+    }
+    store.join(&driver.files()[1].path)
+}
+
+/// The metrics, by group, of which reads say that rows may be lost.
+fn lost(driver: &EmbeddedDriver) -> Vec<(u32, u32)> {
+    let mut lost = Vec::new();
+    for group in [0, 1] {
+        let first_slot = SECOND_GROUP - 1 + group;
+        let ids: Vec<u32> = (0..5_000).step_by(7).chain([999, 1_000, 3_999, 4_000, 9_000]).collect();
+        let fetch = |id: &u32| {
+            let Run { metric, name, table, aggregation, .. } = run(*id);
+            Fetch { metric, name, table, first_slot, end_slot: first_slot + 1, aggregation }
+        };
+        let cells = block_on(driver.fetch(ids.iter().map(fetch).collect())).unwrap();
+        lost.extend(ids.iter().zip(cells).filter(|(_, cells)| cells.is_damaged).map(|(id, _)| (group, *id)));
+    }
+    lost
+}
+
+fn open(data: &Path) -> EmbeddedDriver {
+    EmbeddedDriver::open(&data.join("store"), options(data)).unwrap()
+}
+
+fn repair(data: &Path) {
+    let store = data.join("store");
+    let lock = store_embedded::lock(&host::SystemDisk, &store).unwrap();
+    store_embedded::repair(&store, &options(data), &lock).unwrap();
+}
+
+/// What reports say of the metrics.
+fn reported(data: &Path) -> Vec<(MetricId, MetricId)> {
+    lost_rows(&host::SystemDisk, &data.join("store")).into_iter().map(|lost| lost.metrics.unwrap()).collect()
+}
+
+#[test]
+fn a_missing_file_touches_the_metrics_that_it_had_also_once_a_repair_has_given_it_up() {
+    let data = tempfile::tempdir().unwrap();
+    let path = two_files(data.path());
+    fs::remove_file(path).unwrap();
+    let found = lost(&open(data.path()));
+    assert!(!found.is_empty() && found.iter().all(|(_, id)| OF_FILE.contains(id)), "{found:?}");
+    assert_eq!(found.iter().filter(|(group, _)| *group == 0).count() * 2, found.len());
+    let metrics = vec![(MetricId(OF_FILE.start), MetricId(OF_FILE.end - 1))];
+    assert_eq!(reported(data.path()), metrics);
+    repair(data.path());
+    for _ in 0..2 {
+        assert_eq!(lost(&open(data.path())), found);
+        assert_eq!(reported(data.path()), metrics);
+    }
+}
+
+#[test]
+fn a_damaged_block_of_two_groups_touches_the_metrics_that_it_had_also_once_a_repair_or_a_merge_has_left_it_out() {
+    let data = tempfile::tempdir().unwrap();
+    let path = two_files(data.path());
+    let whole = fs::read(&path).unwrap();
+    let blocks: Vec<usize> =
+        whole.windows(4).enumerate().filter(|(_, four)| *four == b"PLBk").map(|(at, _)| at).collect();
+    assert!(2 < blocks.len());
+    drop(data);
+    let mut of_two_groups = 0;
+    for place in 0..blocks.len() {
+        for is_repaired in [true, false] {
+            let data = tempfile::tempdir().unwrap();
+            let path = two_files(data.path());
+            let mut bytes = fs::read(&path).unwrap();
+            bytes[blocks[place] + 40..blocks[place] + 60].fill(0);
+            fs::write(&path, bytes).unwrap();
+            let found = {
+                let driver = open(data.path());
+                let found = lost(&driver);
+                if !is_repaired {
+                    driver.settle().unwrap();
+                    assert_eq!(driver.files().len(), 1);
+                    assert_eq!(lost(&driver), found, "block {place}");
+                }
+                found
+            };
+            assert!(!found.is_empty() && found.iter().all(|(_, id)| OF_FILE.contains(id)), "{found:?}");
+            of_two_groups += u32::from(found.iter().any(|(group, _)| *group == 0) && found.last().unwrap().0 == 1);
+            if is_repaired {
+                repair(data.path());
+            }
+            assert_eq!(lost(&open(data.path())), found, "block {place}, repaired: {is_repaired}");
+            let bounds = reported(data.path());
+            let is_named = |id: &u32| bounds.iter().any(|(low, high)| (low.0..=high.0).contains(id));
+            assert!(found.iter().all(|(_, id)| is_named(id)), "{bounds:?}");
+            assert!(
+                bounds.iter().all(|(low, high)| OF_FILE.contains(&low.0) && OF_FILE.contains(&high.0)),
+                "{bounds:?}"
+            );
+        }
+    }
+    assert!(0 < of_two_groups);
+}
+
+#[test]
+fn a_lost_end_touches_the_metrics_that_the_file_had_also_once_a_repair_or_a_merge_has_left_it_out() {
+    for is_repaired in [true, false] {
+        let data = tempfile::tempdir().unwrap();
+        let path = two_files(data.path());
+        let bytes = fs::read(&path).unwrap();
+        let second = bytes.windows(4).enumerate().filter(|(_, four)| *four == b"PLBk").nth(1).unwrap().0;
+        fs::write(&path, &bytes[..second + 50]).unwrap();
+        let found = lost(&open(data.path()));
+        assert!(!found.is_empty() && found.iter().all(|(_, id)| OF_FILE.contains(id)), "{found:?}");
+        if is_repaired {
+            repair(data.path());
+        } else {
+            open(data.path()).settle().unwrap();
+        }
+        assert_eq!(lost(&open(data.path())), found, "repaired: {is_repaired}");
+    }
+}
