@@ -36,7 +36,7 @@ def files(folder):
     return {path: (path.stat().st_uid, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("file", ["store/spec", "store/manifest", "clock"])
+@pytest.mark.parametrize("file", ["store/spec", "store/manifest", "store/names/00000001.log", "store/lock", "clock"])
 def test_a_file_that_the_user_may_not_read_is_not_taken_for_damaged(server, file):
     server.start()
     server.send([("a.b", int(time.time()), 1.0)])

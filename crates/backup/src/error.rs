@@ -2,6 +2,8 @@
 
 use std::{io, path::Path, path::PathBuf};
 
+use store::StoreError;
+
 /// Why a backup cannot be made, read or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
@@ -44,6 +46,14 @@ fn next_step(error: &io::Error) -> &'static str {
         io::ErrorKind::PermissionDenied => "; the user that this process runs as must be able to read and write there",
         io::ErrorKind::ReadOnlyFilesystem => "; name a folder on a disk that can be written",
         _ => "",
+    }
+}
+
+/// An error of a store with what to do about it, where that is clear.
+pub fn with_next_step(error: StoreError) -> BackupError {
+    match error {
+        StoreError::Io { what, source } => BackupError::Folder(format!("{what}: {source}{}", next_step(&source))),
+        error => BackupError::Folder(error.to_string()),
     }
 }
 

@@ -26,7 +26,7 @@ mod same_names;
 mod scrub;
 mod segments;
 
-pub use error::BackupError;
+pub use error::{BackupError, with_next_step};
 pub use make::Made;
 pub use manifest::{BackupFile, Manifest, find};
 pub use may_start::{may_start, newest_backup};

@@ -89,7 +89,14 @@ fn refuse_forbidden(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
             return Err(BackupError::io("opening", &path)(error));
         }
     }
-    Ok(())
+    let lock = data.join("store/lock");
+    // It is written to.
+    match disk.exists(&lock).then(|| disk.open(&lock, Open::ReadWrite)) {
+        Some(Err(error)) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(BackupError::io("opening", &lock)(error))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The folder next to a missing data folder that has the files of a restore until all are there.
@@ -111,7 +118,8 @@ pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupErr
         Err(BackupError::Newer { path, found, reads })
     };
     let store = data.join("store");
-    if let Some(file) = store_embedded::newer_file(disk, &store).map_err(BackupError::io("reading", &store))? {
+    let found = store_embedded::newer_file(disk, &store);
+    if let Some(file) = found.map_err(|(path, error)| BackupError::io("reading", &path)(error))? {
         return newer(file);
     }
     let journal = data.join("journal");
@@ -132,7 +140,9 @@ pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupErr
 
 #[cfg(test)]
 mod tests {
-    use host::SimulatedDisk;
+    use std::sync::Arc;
+
+    use host::{Call, FailingDisk, SimulatedDisk};
 
     use super::*;
 
@@ -153,6 +163,27 @@ mod tests {
         assert!(error.starts_with("/backups has backups, such as /backups/backup-000001"), "{error}");
         disk.create_dir_all(Path::new("/backups/store")).unwrap();
         assert!(start().is_ok(), "it has points already");
+    }
+
+    #[test]
+    fn a_file_or_folder_that_the_user_may_not_read_refuses_the_start_and_says_which_it_is() {
+        let disk = SimulatedDisk::new();
+        let window = "/data/store/datapoints_10080p_60s_0/14166";
+        disk.create_dir_all(Path::new(window)).unwrap();
+        disk.create_dir_all(Path::new("/data/store/names")).unwrap();
+        let files = ["/data/store/lock", "/data/store/names/00000001.log", &format!("{window}/1-1.rows")];
+        files.iter().for_each(|file| drop(disk.open(Path::new(file), Open::Create).unwrap()));
+        may_start(&disk, Path::new("/data")).unwrap();
+        for (denied, call) in files.map(|file| (file, Call::Open)).into_iter().chain([(window, Call::ReadDir)]) {
+            let denied = denied.to_owned();
+            let path = denied.clone();
+            let disk = FailingDisk::new(Arc::new(disk.clone()), move |is, at| {
+                (is == call && at == Path::new(&path)).then(|| io::ErrorKind::PermissionDenied.into())
+            });
+            let error = may_start(&disk, Path::new("/data")).unwrap_err().to_string();
+            assert!(error.contains(&format!("{denied}: ")), "{denied}: {error}");
+            assert!(error.contains("must be able to read and write there"), "{denied}: {error}");
+        }
     }
 
     #[test]

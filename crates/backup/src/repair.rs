@@ -20,7 +20,7 @@ use metric::MetricId;
 use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, lost_rows, read_journal_mark, remade_manifest};
 
 use crate::{
-    error::BackupError,
+    error::{BackupError, with_next_step},
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
     verify::{
@@ -53,7 +53,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let in_use = if dry_run { lock_to_read(disk, data)? } else { lock(disk, data)? };
     // A folder that is refused stays as it is: no note is made here.
     if !dry_run && disk.exists(&data.join(host::NOTE_OF_SYNCS)) {
-        store_embedded::settle_syncs(disk, data).map_err(|error| BackupError::Folder(error.to_string()))?;
+        store_embedded::settle_syncs(disk, data).map_err(with_next_step)?;
     }
     let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
     let mut before = verify(disk, data)?;
@@ -115,7 +115,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
-    store_embedded::repair(&store, &options, &in_use).map_err(|error| BackupError::Folder(error.to_string()))?;
+    store_embedded::repair(&store, &options, &in_use).map_err(with_next_step)?;
     if let Some(manifest) = backup {
         seal(disk, data, manifest).map_err(BackupError::io("writing", &data.join(FILE)))?;
     }

@@ -18,7 +18,7 @@ use store_embedded::{
 };
 
 use crate::{
-    error::BackupError,
+    error::{BackupError, with_next_step},
     files::{below, hash},
     manifest::{self, Manifest},
     may_start::refuse_newer,
@@ -206,7 +206,7 @@ fn kind(path: &Path) -> &'static str {
 /// Another process uses it, or there is no store.
 pub fn lock(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupError> {
     let store = store_of_folder(disk, data)?;
-    store_embedded::lock(disk, &store).map_err(|error| BackupError::Folder(error.to_string()))
+    store_embedded::lock(disk, &store).map_err(with_next_step)
 }
 
 /// As [`lock`], for a process that changes nothing in the folder.
@@ -219,7 +219,7 @@ pub fn lock_to_read(disk: &dyn Disk, data: &Path) -> Result<FolderLock, BackupEr
         StoreError::Unavailable(held) => {
             BackupError::Folder(format!("{held}; a running server reads its files itself: see damage in /admin/status"))
         }
-        error => BackupError::Folder(error.to_string()),
+        error => with_next_step(error),
     })
 }
 

@@ -42,7 +42,7 @@ pub fn open_store(settings: &Settings, host: &Host, damage: &DamageLog) -> anyho
     if is_new {
         report_new(&*host.disk, data);
     }
-    let driver = EmbeddedDriver::open(&data.join("store"), options)?;
+    let driver = EmbeddedDriver::open(&data.join("store"), options).map_err(backup::with_next_step)?;
     // Also if the folder is emptied while it stays where it is.
     host.disk.hold(&data.join("store")).with_context(|| format!("cannot open {}", data.join("store").display()))?;
     backup::remove_stage(&*host.disk, data);

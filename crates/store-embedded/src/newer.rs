@@ -28,8 +28,9 @@ pub struct NewerFile {
 /// deals with it.
 ///
 /// # Errors
-/// Whatever the disk says to a list of a folder.
-pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>> {
+/// The folder that cannot be listed, or the log or file of rows that this user may not read, and what the disk says.
+pub fn newer_file(disk: &dyn Disk, store: &Path) -> Result<Option<NewerFile>, (PathBuf, io::Error)> {
+    let list = |dir: &Path| list(disk, dir).map_err(|error| (dir.to_owned(), error));
     let of = |path: &Path, found: String, reads: String| Some(NewerFile { path: path.to_owned(), found, reads });
     let path = store.join("spec");
     if let Some((found, reads)) = read_to(disk, &path, spec::LONGEST).and_then(|bytes| spec::newer(&bytes)) {
@@ -41,19 +42,19 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> io::Result<Option<NewerFile>
         return Ok(of(&path, format!("version {version}"), format!("versions 1 to {}", manifest::VERSION)));
     }
     for log in ["names", "events"] {
-        for entry in list(disk, &store.join(log))? {
-            if let Some(version) = first_bytes(disk, &entry).and_then(|bytes| record_log::newer(&bytes)) {
+        for entry in list(&store.join(log))? {
+            if let Some(version) = first_bytes(disk, &entry)?.and_then(|bytes| record_log::newer(&bytes)) {
                 return Ok(of(&entry, format!("version {version}"), format!("version {}", record_log::VERSION)));
             }
         }
     }
-    for of_table in list(disk, store)? {
+    for of_table in list(store)? {
         if of_table.file_name().and_then(|name| name.to_str()).is_none_or(|name| table_of(name).is_none()) {
             continue;
         }
-        for of_window in list(disk, &of_table)? {
-            for entry in list(disk, &of_window)? {
-                if let Some(version) = first_bytes(disk, &entry).and_then(|bytes| row_file::newer(&bytes)) {
+        for of_window in list(&of_table)? {
+            for entry in list(&of_window)? {
+                if let Some(version) = first_bytes(disk, &entry)?.and_then(|bytes| row_file::newer(&bytes)) {
                     let reads = format!("versions 1 to {}", row_file::VERSION);
                     return Ok(of(&entry, format!("version {version}"), reads));
                 }
@@ -81,15 +82,23 @@ pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
     }
 }
 
-/// The first bytes of a file of rows or of a log; `None` for other files.
-fn first_bytes(disk: &dyn Disk, path: &Path) -> Option<Vec<u8>> {
-    let ending = path.extension()?;
-    if ending != "rows" && ending != "log" {
-        return None;
+/// The first bytes of a file of rows or of a log; `None` for other files, and where the disk does not return them.
+///
+/// # Errors
+/// This user may not read the file: it is not damaged, and nothing passes by itself.
+fn first_bytes(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, (PathBuf, io::Error)> {
+    if path.extension().is_none_or(|ending| ending != "rows" && ending != "log") {
+        return Ok(None);
     }
-    let mut bytes = vec![0; record_log::HEADER.max(row_file::HEADER)];
-    let file = retried(|| disk.open(path, Open::Read)).ok()?;
-    bytes.truncate(file.len().ok()?.try_into().unwrap_or(usize::MAX));
-    retried(|| file.read_exact_at(&mut bytes, 0)).ok()?;
-    Some(bytes)
+    let read = || {
+        let mut bytes = vec![0; record_log::HEADER.max(row_file::HEADER)];
+        let file = retried(|| disk.open(path, Open::Read))?;
+        bytes.truncate(file.len()?.try_into().unwrap_or(usize::MAX));
+        retried(|| file.read_exact_at(&mut bytes, 0))?;
+        Ok(bytes)
+    };
+    match read() {
+        Err(error) if io::Error::kind(&error) == io::ErrorKind::PermissionDenied => Err((path.to_owned(), error)),
+        read => Ok(read.ok()),
+    }
 }

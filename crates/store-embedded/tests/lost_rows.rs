@@ -47,7 +47,7 @@ fn two_files(data: &Path) -> PathBuf {
     store.join(&driver.files()[1].path)
 }
 
-/// The metrics, by group, of which reads say that rows may be lost.
+/// Group and metric of the rows that may be lost, as reads say.
 fn lost(driver: &EmbeddedDriver) -> Vec<(u32, u32)> {
     let mut lost = Vec::new();
     for group in [0, 1] {
