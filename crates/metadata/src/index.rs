@@ -226,11 +226,16 @@ impl Registry {
 
     /// Builds the segments that have some of these metrics again, without these. The caller holds `compacting`.
     pub(crate) fn rebuild_without(&self, gone: &HashSet<MetricId>) {
-        let all = self.names.read().segments.clone();
+        let (all, removed) = {
+            let table = self.names.read();
+            (table.segments.clone(), table.removed.clone())
+        };
+        // A segment that is built again is without removed metrics, too: from then on they are known nowhere.
+        let all_gone: HashSet<MetricId> = gone.union(&removed).copied().collect();
         let old = all.into_iter().filter(|segment| segment.ids.iter().any(|id| gone.contains(id)));
         for segment in old {
             let old = [segment];
-            let rest = merge(&old, &[], gone);
+            let rest = merge(&old, &[], &all_gone);
             let mut table = self.names.write();
             table.segments.retain(|segment| !Arc::ptr_eq(segment, &old[0]));
             if rest.len() > 0 {
