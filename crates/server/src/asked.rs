@@ -18,8 +18,7 @@ impl Asked {
     /// Reads them, and says them for the record of the request.
     pub async fn read(request: ExtensionRequest) -> Result<Asked, (StatusCode, String)> {
         let asked_for = request.asked_for.clone();
-        let read = request.parameters(FORM_BYTES, "a form of at most 64 KiB").await;
-        let mut pairs = read.map_err(|error| (StatusCode::BAD_REQUEST, error))?;
+        let mut pairs = request.parameters(FORM_BYTES).await?;
         pairs.retain(|(name, _)| !name.is_empty());
         let asked = Asked(pairs);
         let shown = asked.0.iter().filter(|(name, _)| name != "proof");

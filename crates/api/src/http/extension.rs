@@ -7,12 +7,13 @@ use std::{
     sync::{Arc, OnceLock},
 };
 
-use hyper::{HeaderMap, Method, Uri};
+use hyper::{HeaderMap, Method, StatusCode, Uri};
 use metadata::NameFilter;
 
 use super::{
-    body::{RequestBody, Response},
+    body::{BodyError, RequestBody, Response},
     parameters::Parameters,
+    rejection::Rejection,
 };
 
 /// A request to a path that is not Graphite's.
@@ -36,12 +37,21 @@ pub struct ExtensionRequest {
 }
 
 impl ExtensionRequest {
-    /// The parameters: the query string's, then those of a form of at most `limit` bytes, URL-encoded or multipart. The error for
-    /// a longer one names `what` it may have. Bodies of other types are errors.
-    pub async fn parameters(self, limit: usize, what: &'static str) -> Result<Vec<(String, String)>, String> {
-        let body = self.body.read(limit, what).await.map_err(|error| error.to_string())?;
+    /// The parameters: the query string's, then those of a form of at most `limit` bytes, URL-encoded or multipart. Longer bodies and those of
+    /// other types are errors, with the status of the answer.
+    pub async fn parameters(self, limit: usize) -> Result<Vec<(String, String)>, (StatusCode, String)> {
+        let refused = |rejection: Rejection| (rejection.status(), rejection.to_string());
+        let body = self.body.read(limit, "").await.map_err(|error| match error {
+            BodyError::TooLarge { limit, .. } => {
+                let text = format!(
+                    "the body is larger than {limit} bytes, the most that a form has here; ask for less at a time"
+                );
+                (StatusCode::PAYLOAD_TOO_LARGE, text)
+            }
+            error => refused(error.into()),
+        })?;
         let read = Parameters::read_whole(self.uri.query(), &self.headers, body).await;
-        read.map(Parameters::into_pairs).map_err(|rejection| rejection.to_string())
+        read.map(Parameters::into_pairs).map_err(refused)
     }
 }
 

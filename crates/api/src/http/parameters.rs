@@ -48,6 +48,11 @@ impl Parameters {
         if body.is_empty() {
             return Ok((params, true));
         }
+        if let Some(coding) =
+            headers.get(header::CONTENT_ENCODING).filter(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"identity"))
+        {
+            return Err(Rejection::Packed(String::from_utf8_lossy(coding.as_bytes()).into_owned()));
+        }
         let content_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let (kind, _) = content_type.split_once(';').unwrap_or((content_type, ""));
         match kind.trim().to_ascii_lowercase().as_str() {

@@ -139,6 +139,9 @@ pub(crate) enum Rejection {
         /// Its methods.
         allow: &'static str,
     },
+    /// A body that is packed.
+    #[error("the body has the Content-Encoding '{0}'; send it as it is: only /ingest takes packed bodies")]
+    Packed(String),
     /// An unsupported format; the full message.
     #[error("{0}")]
     Format(String),
@@ -255,6 +258,7 @@ impl Rejection {
             | Rejection::NoMemory { .. }
             | Rejection::GaveWay { .. }
             | Rejection::Cancelled => StatusCode::SERVICE_UNAVAILABLE,
+            Rejection::Packed(_) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Rejection::Broken => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }

@@ -326,7 +326,7 @@ settings! {
         /// idle one is closed; while none is idle, the further one is closed and counted. Loopback addresses are exempt: a proxy there
         /// has the connections of all its clients.
         connections_per_address: usize = "1024";
-        /// Size limit of a request line and its headers; a longer one gets status 431.
+        /// Size limit of a request line and its headers, roughly: one read more may be accepted. A longer one gets status 431.
         max_header_bytes: Bytes = "64KiB";
         /// Size limit of a request body, except bodies of points; a longer one gets status 413.
         max_body_bytes: Bytes = "8MiB";
