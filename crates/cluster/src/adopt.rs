@@ -21,7 +21,7 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
     // A hidden metric becomes visible again under its old id.
-    let reserved = ingest.registry().reserve(metrics, |metric| &metric.name);
+    let reserved = ingest.reserve(metrics, |metric| &metric.name);
     let record = |(id, metric): (MetricId, SharedMetric)| MetricRecord {
         id,
         name: metric.name,

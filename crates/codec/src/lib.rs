@@ -50,7 +50,8 @@ pub const VERSION: u32 = 2;
 pub struct Damaged(pub(crate) String);
 
 impl Damaged {
-    pub(crate) fn new(what: &str) -> Damaged {
+    /// With what is wrong.
+    pub fn new(what: &str) -> Damaged {
         Damaged(what.to_owned())
     }
 }

@@ -230,6 +230,7 @@ impl Deletion {
         deleted: &mut usize,
         later: &mut Vec<LaterPoint>,
     ) -> Result<(), DeletionError> {
+        let is_for_all = !matches!(condition, Condition::DeletedElsewhere(_));
         // Until the store has deleted the names, no cycle may trim the record of the deletion.
         let own_turn;
         let turn = match turn {
@@ -265,8 +266,11 @@ impl Deletion {
                     }));
                 }
             }
-            drop(names);
             let now = self.clock.now();
+            if is_for_all && !self.spilled.is_empty() {
+                gone.iter().for_each(|&id| self.spilled.note_later(names.name(id), now));
+            }
+            drop(names);
             gone.iter().for_each(|&id| self.journal.name_deletion(id, now));
             memtable.delete(&gone);
             gone
@@ -292,7 +296,7 @@ impl Deletion {
         in_journal.await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
         let in_store = self.registration.delete_queued(turn).await;
         in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })?;
-        if matches!(condition, Condition::DeletedElsewhere(_)) {
+        if !is_for_all {
             return Ok(());
         }
         let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default()).await;

@@ -172,7 +172,12 @@ impl Ingest {
         self.stats.registration.unregistered()
     }
 
-    /// Takes in metrics that others created in a shared store. Their ids must have been given by [`Registry::reserve`],
+    /// Gives ids to metrics of a shared store, as [`Registry::reserve`] does. Hidden ones that it shows again count for limits again.
+    pub fn reserve<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<(MetricId, T)> {
+        self.stats.new_metrics.reserve(found, name_of)
+    }
+
+    /// Takes in metrics that others created in a shared store. Their ids must have been given by [`Ingest::reserve`],
     /// and be remembered where the registry is opened from: the journal does not name them. They keep the policy they
     /// come with until points for them come here. Returns how many were not known.
     ///

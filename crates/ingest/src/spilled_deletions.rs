@@ -14,39 +14,55 @@ const REMEMBERED: usize = 200_000;
 /// A metric that was deleted.
 struct Ended {
     name: String,
-    /// When it was deleted, Unix seconds.
-    at: Timestamp,
     /// Seconds of a slot of its first stage.
     step: i64,
 }
 
-/// These metrics, by the ids that they had.
 #[derive(Default)]
-pub(crate) struct SpilledDeletions(Mutex<HashMap<MetricId, Ended>>);
+struct Deleted {
+    /// By the ids that they had.
+    metrics: HashMap<MetricId, Ended>,
+    /// When the latest metric of each name was deleted, Unix seconds.
+    latest: HashMap<String, Timestamp>,
+}
+
+/// These metrics.
+#[derive(Default)]
+pub(crate) struct SpilledDeletions(Mutex<Deleted>);
 
 impl SpilledDeletions {
     /// Notes a metric that another process deleted at this time, Unix seconds. A slot of its first stage has `step` seconds.
     pub(crate) fn note(&self, metric: MetricId, name: &str, at: Timestamp, step: i64) {
-        let mut ended = self.0.lock();
-        if ended.len() < REMEMBERED {
-            ended.insert(metric, Ended { name: name.to_owned(), at, step });
+        let Deleted { metrics, latest } = &mut *self.0.lock();
+        if metrics.len() < REMEMBERED {
+            metrics.insert(metric, Ended { name: name.to_owned(), step });
+            let known = latest.entry(name.to_owned()).or_insert(at);
+            *known = at.max(*known);
+        }
+    }
+
+    /// Notes that a metric was deleted at this time, Unix seconds, by this process or another one: what is spilled of earlier ones of its name is of before that, too.
+    pub(crate) fn note_later(&self, name: &str, at: Timestamp) {
+        if let Some(known) = self.0.lock().latest.get_mut(name) {
+            *known = at.max(*known);
         }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.lock().is_empty()
+        self.0.lock().metrics.is_empty()
     }
 
-    /// The name of the metric that a point at this time is of, and when the one was deleted that it came for. `None` where its slot began before that.
+    /// The name of the metric that a point at this time is of, and when the latest one of this name was deleted. `None` where its slot began before that.
     pub(crate) fn later(&self, metric: MetricId, time: Timestamp) -> Option<(String, Timestamp)> {
-        let ended = self.0.lock();
-        let Ended { name, at, step } = ended.get(&metric)?;
+        let Deleted { metrics, latest } = &*self.0.lock();
+        let Ended { name, step } = metrics.get(&metric)?;
+        let at = latest.get(name)?;
         (*at < time - time.rem_euclid(*step)).then(|| (name.clone(), *at))
     }
 
     /// Nothing is spilled any more.
     pub(crate) fn forget(&self) {
-        *self.0.lock() = HashMap::new();
+        *self.0.lock() = Deleted::default();
     }
 }
 
@@ -61,6 +77,13 @@ mod tests {
         assert_eq!(deletions.later(MetricId(3), 1_009), None, "its slot began with the deletion");
         assert_eq!(deletions.later(MetricId(3), 1_010), Some(("a.b".to_owned(), 1_000)));
         assert_eq!(deletions.later(MetricId(4), 1_010), None);
+        // The one that was made again is deleted, too: elsewhere, and here.
+        deletions.note(MetricId(5), "a.b", 1_020, 10);
+        assert_eq!(deletions.later(MetricId(3), 1_020), None);
+        assert_eq!(deletions.later(MetricId(3), 1_030), Some(("a.b".to_owned(), 1_020)));
+        deletions.note_later("a.b", 1_040);
+        deletions.note_later("other", 1_040);
+        assert_eq!((deletions.later(MetricId(3), 1_040), deletions.later(MetricId(5), 1_040)), (None, None));
         deletions.forget();
         assert!(deletions.is_empty());
     }

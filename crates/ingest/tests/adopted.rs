@@ -45,7 +45,7 @@ fn theirs(id: MetricId, name: &str) -> MetricRecord {
 }
 
 fn reserve(ingest: &Ingest, names: &[&str]) -> Vec<MetricId> {
-    ingest.registry().reserve(names.to_vec(), |name| name).into_iter().map(|(number, _)| number).collect()
+    ingest.reserve(names.to_vec(), |name| name).into_iter().map(|(number, _)| number).collect()
 }
 
 async fn send(ingest: &Ingest, name: &str, value: f64) {

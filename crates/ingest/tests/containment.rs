@@ -231,6 +231,24 @@ fn nothing_is_set_aside_while_the_store_takes_nothing_at_all() {
 }
 
 #[test]
+fn metrics_that_can_be_stored_are_however_many_before_them_cannot() {
+    let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
+    let base = (now() - 1000) / 10 * 10;
+    runtime(2).block_on(async {
+        let ingest = open(dir.path(), &driver, &damage).await;
+        let bad: Vec<String> = (0..30).map(|n| format!("m{n}")).collect();
+        driver.set(Some(Fault::Damaged), &bad.iter().map(String::as_str).collect::<Vec<_>>());
+        send(&ingest, (0..32).map(|n| (format!("m{n}"), base, 1.0))).await;
+        ingest.flush().await.unwrap();
+        let counters = ingest.counters();
+        assert_eq!((counters.points_aside, counters.held_slots, counters.store_failing), (30, 0, false));
+        for name in ["m30", "m31"] {
+            assert_eq!(read(&ingest, name, base).await, [1.0; 2]);
+        }
+    });
+}
+
+#[test]
 fn a_metric_alone_waits_for_others_before_it_is_set_aside() {
     let (dir, driver, damage) = (tempfile::tempdir().unwrap(), Arc::new(Picky::default()), DamageLog::new());
     let base = (now() - 1000) / 10 * 10;

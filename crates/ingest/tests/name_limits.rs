@@ -113,6 +113,10 @@ async fn metrics_that_are_gone_from_shared_tables_make_room_and_count_once_when_
     assert_eq!(metrics(&ingest), [("dev.".to_owned(), 5), ("dev".to_owned(), 5)]);
     send(&ingest, dev(0..2)).await;
     assert_eq!(metrics(&ingest), [("dev.".to_owned(), 7), ("dev".to_owned(), 7)]);
+    for _ in 0..2 {
+        assert!(ingest.reserve(vec!["dev.n2"], |name| name).is_empty(), "it has its id");
+        assert_eq!(metrics(&ingest), [("dev.".to_owned(), 8), ("dev".to_owned(), 8)], "back through the tables");
+    }
     assert_eq!(ingest.delete(&found).await.unwrap(), 5, "hidden ones are subtracted already");
     assert_eq!(metrics(&ingest), [("dev.".to_owned(), 4), ("dev".to_owned(), 4)]);
 }

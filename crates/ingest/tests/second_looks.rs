@@ -77,9 +77,7 @@ impl Two {
 
     /// A node gets to know a metric that another one has had for a while.
     fn adopt(&self, place: usize, name: &str) {
-        let [(id, name)] = self.nodes[place].registry().reserve(vec![name], |name| name)[..] else {
-            panic!("it is new")
-        };
+        let [(id, name)] = self.nodes[place].reserve(vec![name], |name| name)[..] else { panic!("it is new") };
         let rules = rules_by_method(&METHODS, 0.0);
         let carbon::Decision::Keep(index) = rules.decide(name) else { panic!("the rules keep it") };
         let policy = rules.policy(index).clone();

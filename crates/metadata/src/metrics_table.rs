@@ -88,11 +88,17 @@ impl Registry {
     }
 
     /// Reserves ids for metrics of shared tables; [`Registry::adopt`] makes them known. Leaves out known metrics,
-    /// which it shows again if they were hidden, and names longer than names may be.
+    /// which it shows again if they were hidden, and names longer than names may be. Calls `shown` with the id and name of each
+    /// that was hidden, while the names are locked.
     ///
     /// From here on the id belongs to its name: [`NamesMut::create`](crate::NamesMut::create) and the next call of this
     /// method give the same one. So no name ever has two ids, although the caller has not stored them yet.
-    pub fn reserve<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<(MetricId, T)> {
+    pub fn reserve<T>(
+        &self,
+        found: Vec<T>,
+        name_of: impl Fn(&T) -> &str,
+        mut shown: impl FnMut(MetricId, &str),
+    ) -> Vec<(MetricId, T)> {
         let mut table = self.names.write();
         let mut unknown = Vec::with_capacity(found.len());
         for one in found {
@@ -102,7 +108,9 @@ impl Registry {
                 continue;
             }
             if let Some(id) = table.find(self.hash(name.as_bytes()), name.as_bytes()) {
-                table.show(id);
+                if table.show(id) {
+                    shown(id, name);
+                }
                 continue;
             }
             let id = match table.reserved.get(name) {
@@ -154,7 +162,7 @@ mod tests {
         let theirs = Policy { x_files_factor: 0.25, ..Policy::default() };
         let create = |name: &str| registry.write().create(registry.hash(name.as_bytes()), name, own, 7);
         let known = create("a");
-        let reserve = |names: &[&'static str]| registry.reserve(names.to_vec(), |name| name);
+        let reserve = |names: &[&'static str]| registry.reserve(names.to_vec(), |name| name, |_, _| ());
         assert_eq!(
             reserve(&["a", "b", "c;t=v", "d"]),
             [(MetricId(1), "b"), (MetricId(2), "c;t=v"), (MetricId(3), "d")]

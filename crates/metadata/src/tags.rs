@@ -426,7 +426,7 @@ mod tests {
         let registry = registry(&["a;t=1"]);
         assert_eq!(tagged(&registry, &["t=1"]), ["a;t=1"]);
         let records: Vec<store::MetricRecord> = registry
-            .reserve(vec!["b;t=1", "c;t=2"], |name| name)
+            .reserve(vec!["b;t=1", "c;t=2"], |name| name, |_, _| ())
             .into_iter()
             .map(|(id, name)| store::MetricRecord {
                 id,

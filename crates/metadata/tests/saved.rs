@@ -306,7 +306,7 @@ fn nothing_is_saved_while_ids_are_reserved() {
     let registry = Registry::new();
     registry.restore(some_records());
     registry.save(&host::SystemDisk, &path, None).unwrap();
-    let reserved = registry.reserve(vec!["x.y"], |name| name);
+    let reserved = registry.reserve(vec!["x.y"], |name| name, |_, _| ());
     registry.save(&host::SystemDisk, &path, None).unwrap();
     assert!(!path.exists() && !path.with_file_name("tags").exists());
     let records: Vec<MetricRecord> =

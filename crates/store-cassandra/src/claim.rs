@@ -19,7 +19,11 @@ use std::{
 
 use futures::TryFutureExt;
 use parking_lot::Mutex;
-use scylla::{client::session::Session, statement::unprepared::Statement, value::CqlTimestamp};
+use scylla::{
+    client::session::Session,
+    statement::unprepared::Statement,
+    value::{CqlTimestamp, Emptiable, MaybeEmpty},
+};
 use store::StoreError;
 use uuid::Uuid;
 
@@ -247,11 +251,19 @@ impl Row {
             "SELECT node, host, data_directory, claimed_on, alive FROM {}.writers WHERE writer = ?",
             quoted(&self.keyspace)
         );
-        type Columns = (Option<Uuid>, Option<String>, Option<String>, Option<CqlTimestamp>, Option<bool>);
+        // Any program may write the empty values that CQL allows for these types.
+        type Columns = (
+            Option<MaybeEmpty<Uuid>>,
+            Option<String>,
+            Option<String>,
+            Option<MaybeEmpty<CqlTimestamp>>,
+            Option<MaybeEmpty<bool>>,
+        );
         let mut rows: Vec<Columns> = asker.rows("reading table writers", &cql, (i32::from(self.writer),)).await?;
         let Some((node, host, data_directory, claimed_on, alive)) = rows.pop() else { return Ok(Holder::default()) };
         let location = Location { host: host.unwrap_or_default(), data_directory: data_directory.unwrap_or_default() };
-        Ok(Holder { node, location, claimed_on: claimed_on.map(|time| time.0), is_alive: alive.is_some() })
+        let claimed_on = value(claimed_on).map(|time| time.0);
+        Ok(Holder { node: value(node), location, claimed_on, is_alive: alive.is_some() })
     }
 
     /// Takes the id from a holder that is this node itself, or dead.
@@ -309,8 +321,11 @@ impl Row {
                     Err(error @ StoreError::Unavailable(_)) => {
                         tracing::debug!(%error, writer = identity.writer, "cannot report that this writer is alive");
                     }
-                    Err(error) => {
+                    Err(error @ StoreError::Rejected(_)) => {
                         tracing::error!(%error, writer = identity.writer, "this node writes no more; stop one of the two nodes, and give it an empty data folder")
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, writer = identity.writer, "cannot read the row of this writer in the table writers; retrying")
                     }
                 }
             }
@@ -381,6 +396,13 @@ impl Row {
         let rows: Vec<scylla::value::Row> = read(WHAT, answer)?;
         let first = rows.first().and_then(|row| row.columns.first()?.as_ref()?.as_boolean());
         Ok(first.unwrap_or(false))
+    }
+}
+
+fn value<T: Emptiable>(column: Option<MaybeEmpty<T>>) -> Option<T> {
+    match column? {
+        MaybeEmpty::Value(value) => Some(value),
+        MaybeEmpty::Empty => None,
     }
 }
 

@@ -14,7 +14,12 @@ use parking_lot::Mutex;
 use store::{Damage, DamageLog, Fetch};
 use uuid::Uuid;
 
-use crate::{packed_wire::PackedCell, rows::Part, run_key::KeySlots, schema};
+use crate::{
+    packed_wire::PackedCell,
+    rows::Part,
+    run_key::{KeySlots, RUN_SLOTS},
+    schema,
+};
 
 /// What reports call such a row.
 const PACKED_ROW: &str = "packed row";
@@ -25,13 +30,16 @@ const REMEMBERED: usize = 4096;
 /// How long no read has found a row damaged before it counts as right or gone: replicas may differ, and answer by turns.
 const SETTLED: Duration = Duration::from_secs(60);
 
+/// Bytes of the column `holes` of a run that a node wrote, at most. A report leaves longer ones out: it would be as long.
+const HOLES: usize = RUN_SLOTS as usize / 8 + 2;
+
 /// Lines of a minute in the log. All rows are counted.
 const LINES_A_MINUTE: u32 = 60;
 
 /// A row of a packed table that cannot be read.
 #[derive(Debug)]
 pub(crate) struct DamagedRun {
-    /// The CQL that selects it.
+    /// The CQL that selects it; without `holes` where these are more bytes than a run has that a node wrote.
     row: String,
     /// Offset of its first slot in the partition.
     first: usize,
@@ -50,10 +58,13 @@ impl DamagedRun {
     ) -> DamagedRun {
         let PackedCell { offset, shard, count, holes, points, .. } = cell;
         let mut row = format!(
-            "metric = {metric} AND time_start_ms = {} AND offset = {offset} AND shard = {shard} AND count = {count} AND holes = 0x",
+            "metric = {metric} AND time_start_ms = {} AND offset = {offset} AND shard = {shard} AND count = {count}",
             part.time_start_ms
         );
-        holes.iter().for_each(|byte| _ = write!(row, "{byte:02x}"));
+        if holes.len() <= HOLES {
+            row.push_str(" AND holes = 0x");
+            holes.iter().for_each(|byte| _ = write!(row, "{byte:02x}"));
+        }
         // The part is one of the partition whose first slot is this.
         let (extent, partition) = (slots.extent(), part.first_slot - part.from as Slot);
         let slot = |offset: usize| partition.saturating_add(offset as Slot);

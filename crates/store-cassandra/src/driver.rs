@@ -1,11 +1,11 @@
 //! The driver: the traits of `store`, each call passed to the module that implements it.
 
-use std::sync::atomic::Ordering;
+use std::sync::{Arc, atomic::Ordering};
 
 use metric::Timestamp;
 use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, Usage};
 
-use crate::{ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
+use crate::{Calendar, ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
 
 /// Points and names in Cassandra.
 pub struct CassandraDriver {
@@ -50,9 +50,9 @@ impl CassandraDriver {
         self.points.timestamps.continue_after(timestamp);
     }
 
-    /// Rows written from now on have timestamps that are so far ahead of the clock: as the calendars of other nodes are.
-    pub fn set_ahead(&self, ahead: std::time::Duration) {
-        self.points.timestamps.set_ahead(ahead);
+    /// Rows written from now on have timestamps by this calendar.
+    pub fn go_by(&self, calendar: Arc<Calendar>) {
+        self.points.timestamps.go_by(calendar);
     }
 
     /// Why no node of the points' cluster can be reached; `None` while any node is connected, in whatever state. Sends nothing

@@ -2,6 +2,8 @@
 //!
 //! [`crate::read`] reads it from Cassandra, [`crate::in_memory`] from the tables of a rehearsal.
 
+use std::ops::Range;
+
 use codec::Codec;
 use metric::Table;
 use store::{Cells, Fetch};
@@ -13,7 +15,7 @@ use crate::{
     packed_wire::PackedCell,
     rows::Part,
     undecodable::Undecodable,
-    unpack::{self, Hidden},
+    unpack::{Hidden, OpenRuns},
     wire::{PartialRow, PointRow},
 };
 
@@ -65,8 +67,8 @@ pub(crate) fn each_slot(
     if !stored.has_runs() {
         return partials(stored, |offset, rows| each(offset, rows, &[]));
     }
-    let (runs, _) = unpack::open_runs((table, stored.metric(), part), stored.runs())?;
-    unpack::partials(&mut Codec::new(), &runs, part, stored.partials(), each)
+    let mut runs = OpenRuns::new((table, stored.metric(), part), stored.runs())?;
+    runs.partials(&mut Codec::new(), stored.partials(), each)
 }
 
 /// Puts the partial of a slot where it belongs.
@@ -87,52 +89,74 @@ fn packed(
     codec: &mut Codec,
     cells: &mut Cells,
 ) -> Result<Vec<DamagedRun>, Undecodable> {
-    let (runs, damage) = unpack::open_runs((wanted.table, stored.metric(), part), stored.runs())?;
-    let is_alone = !stored.has_rows() && runs.iter().all(|run| run.shard == runs[0].shard);
+    let mut runs = OpenRuns::new((wanted.table, stored.metric(), part), stored.runs())?;
+    let is_alone = !stored.has_rows() && runs.are_of_one_shard();
     if wanted.table.aggregated && !is_alone {
-        unpack::partials(codec, &runs, part, stored.partials(), |offset, rows, damaged| {
+        runs.partials(codec, stored.partials(), |offset, rows, damaged| {
             match index(wanted, part, offset).filter(|_| !damaged.is_empty()) {
                 // The rows of other shards are not all that was stored.
                 Some(at) => cells.note_damage_at(at as u32..at as u32 + 1),
                 None => partial(wanted, part, offset, rows, cells),
             }
         })?;
-        return Ok(damage);
+        return Ok(runs.into_damage());
     }
     let was_empty = cells.values.is_empty();
     allocate(wanted, cells);
     let from = (part.first_slot - wanted.first_slot) as usize;
     let slots = from..from + (part.until - part.from) as usize;
-    let values = &mut cells.values[slots.clone()];
-    let mut hidden = Hidden::default();
-    let (any, hidden) = if wanted.table.aggregated {
-        let counts = &mut cells.counts[slots];
-        unpack::lay(codec, &runs, part, values, counts, &mut hidden)?;
-        let hidden = hidden.ranges(values);
-        // What counts nothing was taken away.
-        values.iter_mut().zip(&*counts).filter(|(_, count)| **count == 0).for_each(|(value, _)| *value = f64::NAN);
-        (values.iter().any(|value| !value.is_nan()), hidden)
-    } else if stored.has_rows() {
-        let mut times = vec![i64::MIN; values.len()];
-        for point in stored.points() {
-            let point = point?;
-            let at = (i32::from(point.offset) - i32::from(part.from)) as usize;
-            if let (Some(value), Some(time)) = (values.get_mut(at), times.get_mut(at)) {
-                (*value, *time) = (point.value, point.time);
-            }
+    let laid = match lay(part, stored, &runs, codec, cells, slots.clone()) {
+        Err(Undecodable::Run(_)) => {
+            cells.values[slots.clone()].fill(f64::NAN);
+            cells.counts.get_mut(slots.clone()).into_iter().for_each(|counts| counts.fill(0));
+            runs.decode_all(codec);
+            lay(part, stored, &runs, codec, cells, slots)
         }
-        unpack::lay_over_rows(codec, &runs, part, values, &mut times, &mut hidden)?;
-        (true, hidden.ranges(values))
-    } else {
-        let any = unpack::lay(codec, &runs, part, values, &mut [], &mut hidden)?;
-        (any, hidden.ranges(values))
+        laid => laid,
     };
+    let (any, hidden) = laid?;
     if was_empty && !any {
         (cells.values, cells.counts) = (Vec::new(), Vec::new());
     }
     let from = from as u32;
     hidden.into_iter().for_each(|places| cells.note_damage_at(from + places.start..from + places.end));
-    Ok(damage)
+    Ok(runs.into_damage())
+}
+
+/// Puts runs, and the rows of a stage-0 partition, into the places `slots` of a fetch. Returns whether any of them has a value, and the
+/// places whose value is damaged, as slots of the part.
+fn lay(
+    part: Part,
+    stored: &impl Stored,
+    runs: &OpenRuns<'_>,
+    codec: &mut Codec,
+    cells: &mut Cells,
+    slots: Range<usize>,
+) -> Result<(bool, Vec<Range<u32>>), Undecodable> {
+    let values = &mut cells.values[slots.clone()];
+    let mut hidden = Hidden::default();
+    // As many as values in a coarse stage, and none in the first.
+    if let Some(counts) = cells.counts.get_mut(slots) {
+        runs.lay(codec, values, counts, &mut hidden)?;
+        let hidden = hidden.ranges(values);
+        // What counts nothing was taken away.
+        values.iter_mut().zip(&*counts).filter(|(_, count)| **count == 0).for_each(|(value, _)| *value = f64::NAN);
+        return Ok((values.iter().any(|value| !value.is_nan()), hidden));
+    }
+    if !stored.has_rows() {
+        let any = runs.lay(codec, values, &mut [], &mut hidden)?;
+        return Ok((any, hidden.ranges(values)));
+    }
+    let mut times = vec![i64::MIN; values.len()];
+    for point in stored.points() {
+        let point = point?;
+        let at = (i32::from(point.offset) - i32::from(part.from)) as usize;
+        if let (Some(value), Some(time)) = (values.get_mut(at), times.get_mut(at)) {
+            (*value, *time) = (point.value, point.time);
+        }
+    }
+    runs.lay_over_rows(codec, values, &mut times, &mut hidden)?;
+    Ok((true, hidden.ranges(values)))
 }
 
 /// As [`each_slot`], where there are rows alone: none of them is damaged.

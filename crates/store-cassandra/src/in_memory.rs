@@ -17,6 +17,7 @@ use uuid::Uuid;
 
 use crate::{
     Layout,
+    calendar::Calendar,
     fill::{each_slot, fill},
     in_memory_tables::{Found, MemoryTables},
     pack::PackedRows,
@@ -64,7 +65,7 @@ impl InMemoryTables {
         link: Arc<dyn Link>,
         after: i64,
     ) -> InMemoryWriter {
-        let timestamps = Timestamps::new(clock.clone());
+        let timestamps = Timestamps::new(Arc::new(Calendar::new(clock.clone())));
         timestamps.continue_after(after);
         InMemoryWriter { tables: self.clone(), shard: shard(0, writer), layout, clock, timestamps, link }
     }
@@ -107,9 +108,9 @@ impl InMemoryWriter {
         self.timestamps.last()
     }
 
-    /// As [`crate::CassandraDriver::set_ahead`].
-    pub fn set_ahead(&self, ahead: std::time::Duration) {
-        self.timestamps.set_ahead(ahead);
+    /// As [`crate::CassandraDriver::go_by`].
+    pub fn go_by(&self, calendar: Arc<Calendar>) {
+        self.timestamps.go_by(calendar);
     }
 
     /// Its time, Unix seconds.

@@ -5,6 +5,7 @@
 
 mod absent;
 mod ask;
+mod calendar;
 mod catalogue;
 mod claim;
 mod connect_error;
@@ -45,6 +46,7 @@ mod write;
 mod write_packed;
 mod writer_partials;
 
+pub use calendar::{Calendar, FURTHEST};
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;

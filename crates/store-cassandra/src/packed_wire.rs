@@ -15,7 +15,7 @@ use scylla::{
 };
 use uuid::Uuid;
 
-use crate::wire::{OtherColumns, check, key, put};
+use crate::wire::{OtherColumns, cell, check, put};
 
 /// The columns of a written run.
 pub(crate) const RUN: &[NativeType] = &[
@@ -107,13 +107,16 @@ impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PackedCell<'frame>
 
     #[inline]
     fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PackedCell<'frame>, DeserializationError> {
-        let offset = i16::from_be_bytes(key(&mut row)?);
-        let shard = i16::from_be_bytes(key(&mut row)?);
-        let count = i16::from_be_bytes(key(&mut row)?);
+        let (offset, shard, count) = (cell(&mut row)?, cell(&mut row)?, cell(&mut row)?);
         let holes = blob(&mut row)?;
         // A row without its cell is one that another program wrote: no run opens.
         let points = blob(&mut row)?;
         let time = crate::wire::time(&mut row)?;
+        let (Some(offset), Some(shard), Some(count)) = (offset, shard, count) else {
+            // No run has a key with an empty value: none opens there, and it names no slot.
+            return Ok(PackedCell { offset: 0, shard: 0, count: 0, holes: &[], points: &[], time });
+        };
+        let [offset, shard, count] = [offset, shard, count].map(i16::from_be_bytes);
         Ok(PackedCell { offset, shard, count, holes, points, time })
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use crate::{
     Layout, Options,
     absent::Absent,
+    calendar::Calendar,
     damaged_runs::DamagedRuns,
     packed_tables::PackedTables,
     retry::Retry,
@@ -62,7 +63,7 @@ impl Points {
             in_flight,
             writes: Semaphore::new(in_flight),
             reads: Semaphore::new(in_flight),
-            timestamps: Timestamps::new(clock.clone()),
+            timestamps: Timestamps::new(Arc::new(Calendar::new(clock.clone()))),
             clock,
             acknowledged: AtomicU64::new(0),
         }

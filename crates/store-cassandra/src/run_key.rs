@@ -12,12 +12,22 @@ use crate::rows::Part;
 /// Slots from the first to the last value of a run, at most. A reader must look so far back for the run that has a slot.
 pub(crate) const RUN_SLOTS: i16 = 500;
 
+/// Bytes of a run at most: its values take 8 each and a little where they are least like each other, and their counts 4.
+pub(crate) const RUN_BYTES: usize = 32 * RUN_SLOTS as usize;
+
 /// Added to the offsets of runs of partials, which share the table of a stage with points.
 const PARTIALS_FROM: i16 = ROW_POINTS as i16;
 
 /// What the column `offset` has for a run whose first value is at this offset of its partition.
 pub(crate) fn key_offset(aggregated: bool, offset: i16) -> i16 {
     if aggregated { offset + PARTIALS_FROM } else { offset }
+}
+
+/// The slots that a run of this key may have, as offsets in the partition.
+pub(crate) fn places(aggregated: bool, key_offset: i16) -> Range<usize> {
+    let first = if aggregated { key_offset.saturating_sub(PARTIALS_FROM) } else { key_offset };
+    let first = usize::try_from(first).unwrap_or(0);
+    first..first + RUN_SLOTS as usize
 }
 
 /// The values of `offset` from which, and below which, runs may have slots of a part.
@@ -60,7 +70,9 @@ impl<'a> KeySlots<'a> {
             [] => place < usize::try_from(count).unwrap_or(0),
             _ => holes.get(place / 8).is_some_and(|eight| eight >> (place % 8) & 1 == 1),
         };
-        slots.filter(move |slot| slot.checked_sub(first).is_some_and(is_run))
+        // No run has further ones, and readers of later slots would not find it.
+        let is_near = |place: &usize| *place < RUN_SLOTS as usize;
+        slots.filter(move |slot| slot.checked_sub(first).filter(is_near).is_some_and(is_run))
     }
 
     /// From the first one to behind the last, as offsets in the partition.
@@ -113,6 +125,7 @@ mod tests {
             assert_eq!((of(without, part(0, 2000)), without.extent()), (vec![100, 101, 102], 100..103));
         }
         // A key that no node writes names no slot outside its partition.
+        assert_eq!(KeySlots::new(false, 100, i16::MAX, &[]).extent(), 100..600, "as far as readers look back");
         assert_eq!(of(KeySlots::new(false, 1990, i16::MAX, &[]), part(1995, 2000)), [1995, 1996, 1997, 1998, 1999]);
         assert_eq!(of(KeySlots::new(false, 5, -1, &[]), part(0, 2000)), [0usize; 0]);
         assert_eq!(KeySlots::new(true, 7, 0, &[]).extent(), 0..0);

@@ -1,29 +1,30 @@
-//! Write timestamps that never go back: of two writes of this process the later wins. They follow the calendars of other nodes that are
-//! ahead, so that a correction has a later one than the row that it corrects.
+//! Write timestamps that never go back: of two writes of this process the later wins. They follow a [`Calendar`], so that a correction has a
+//! later one than the row of another node that it corrects.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicI64, Ordering::Relaxed},
-    },
-    time::Duration,
+use std::sync::{
+    Arc,
+    atomic::{AtomicI64, Ordering::Relaxed},
 };
 
-use host::Clock;
+use parking_lot::Mutex;
+
+use crate::calendar::Calendar;
 
 /// Gives out timestamps, microseconds since 1970.
 #[derive(Debug)]
 pub(crate) struct Timestamps {
-    clock: Arc<dyn Clock>,
-    /// How far ahead of the clock they are, microseconds.
-    ahead: AtomicI64,
+    calendar: Mutex<Arc<Calendar>>,
     last: AtomicI64,
 }
 
 impl Timestamps {
-    /// By this clock, as far as it goes forward, and [`Timestamps::set_ahead`].
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Timestamps {
-        Timestamps { clock, ahead: AtomicI64::new(0), last: AtomicI64::new(0) }
+    pub(crate) fn new(calendar: Arc<Calendar>) -> Timestamps {
+        Timestamps { calendar: Mutex::new(calendar), last: AtomicI64::new(0) }
+    }
+
+    /// From now on they are by this one.
+    pub(crate) fn go_by(&self, calendar: Arc<Calendar>) {
+        *self.calendar.lock() = calendar;
     }
 
     /// The highest one given out; 0 before the first.
@@ -36,14 +37,9 @@ impl Timestamps {
         self.last.fetch_max(timestamp, Relaxed);
     }
 
-    /// From now on they are so far ahead of the clock.
-    pub(crate) fn set_ahead(&self, ahead: Duration) {
-        self.ahead.store(ahead.as_micros() as i64, Relaxed);
-    }
-
     /// The first of `number` consecutive timestamps that no other caller gets.
     pub(crate) fn take(&self, number: usize) -> i64 {
-        let now = self.clock.since_epoch().as_micros() as i64 + self.ahead.load(Relaxed);
+        let now = self.calendar.lock().now();
         let number = number.max(1) as i64;
         let next = |last: i64| Some(now.max(last + 1) + number - 1);
         let last = self.last.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|last| last);
@@ -53,6 +49,8 @@ impl Timestamps {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use host::ManualClock;
 
     use super::*;
@@ -60,7 +58,7 @@ mod tests {
     #[test]
     fn timestamps_never_go_back() {
         let clock = Arc::new(ManualClock::at(1_700_000_000));
-        let timestamps = Timestamps::new(clock.clone());
+        let timestamps = Timestamps::new(Arc::new(Calendar::new(clock.clone())));
         let mut last = 0;
         for number in [1, 5, 0, 1_000_000_000, 3, 1] {
             let first = timestamps.take(number);
@@ -77,10 +75,11 @@ mod tests {
 
     #[test]
     fn timestamps_are_as_far_ahead_of_the_clock_as_another_one_is() {
-        let timestamps = Timestamps::new(Arc::new(ManualClock::at(1_700_000_000)));
-        timestamps.set_ahead(Duration::from_secs(240));
+        let calendar = Arc::new(Calendar::new(Arc::new(ManualClock::at(1_700_000_000))));
+        let timestamps = Timestamps::new(calendar.clone());
+        calendar.follow(Some(Duration::from_secs(240)));
         assert_eq!(timestamps.take(1), 1_700_000_240_000_000);
-        timestamps.set_ahead(Duration::ZERO);
+        calendar.follow(None);
         assert_eq!(timestamps.take(1), 1_700_000_240_000_001, "they never go back");
     }
 }

@@ -82,6 +82,9 @@ pub(crate) fn put(to: &mut RowWriter, bytes: &[u8]) -> Result<(), SerializationE
     to.make_cell_writer().set_value(bytes).map(drop).map_err(SerializationError::new)
 }
 
+/// The offset of a row whose key has an empty value: no writer's, in no part of a partition.
+const OUTSIDE: i16 = -1;
+
 /// A row of a stage-0 table.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct PointRow {
@@ -108,7 +111,7 @@ impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PointRow {
 
     #[inline]
     fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PointRow, DeserializationError> {
-        let (offset, value) = (i16::from_be_bytes(key(&mut row)?), double(&mut row)?);
+        let (offset, value) = (cell(&mut row)?.map_or(OUTSIDE, i16::from_be_bytes), double(&mut row)?);
         Ok(PointRow { offset, value, time: time(&mut row)? })
     }
 }
@@ -120,8 +123,10 @@ impl<'frame, 'metadata> DeserializeRow<'frame, 'metadata> for PartialRow {
 
     #[inline]
     fn deserialize(mut row: ColumnIterator<'frame, 'metadata>) -> Result<PartialRow, DeserializationError> {
-        let offset = i16::from_be_bytes(key(&mut row)?);
-        let shard = i16::from_be_bytes(key(&mut row)?);
+        let (offset, shard) = (cell(&mut row)?, cell(&mut row)?);
+        let (offset, shard) = offset
+            .zip(shard)
+            .map_or((OUTSIDE, 0), |(offset, shard)| (i16::from_be_bytes(offset), i16::from_be_bytes(shard)));
         let value = double(&mut row)?;
         let count = cell(&mut row)?.map_or(0, i16::from_be_bytes).into();
         Ok(PartialRow { offset, row: crate::merge::Row { shard, value, count }, time: time(&mut row)? })
@@ -154,15 +159,11 @@ pub(crate) fn time(row: &mut ColumnIterator<'_, '_>) -> Result<i64, Deserializat
 }
 
 #[inline]
-fn cell<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<Option<[u8; N]>, DeserializationError> {
+pub(crate) fn cell<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<Option<[u8; N]>, DeserializationError> {
     let column = row.next().ok_or_else(|| DeserializationError::new(OtherColumns))??;
-    let Some(slice) = column.slice else { return Ok(None) };
+    // An empty value, which CQL allows for any type, is none, as it is for BigGraphite.
+    let Some(slice) = column.slice.filter(|slice| !slice.as_slice().is_empty()) else { return Ok(None) };
     slice.as_slice().try_into().map(Some).map_err(|_| DeserializationError::new(OtherColumns))
-}
-
-#[inline]
-pub(crate) fn key<const N: usize>(row: &mut ColumnIterator<'_, '_>) -> Result<[u8; N], DeserializationError> {
-    cell(row)?.ok_or_else(|| DeserializationError::new(OtherColumns))
 }
 
 #[inline]

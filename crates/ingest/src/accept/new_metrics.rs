@@ -164,11 +164,7 @@ impl NewMetrics {
 
     /// Removes metrics from the registry, and returns how many there were.
     pub(crate) fn remove(&self, metrics: &[MetricId]) -> usize {
-        self.registry.remove_each(metrics, |id, name| {
-            self.prefixes.removed(name);
-            self.quotas.removed(id, name);
-            self.tokens.removed(id, name);
-        })
+        self.registry.remove_each(metrics, |id, name| self.count_one_less(id, name))
     }
 
     /// Hides those of some metrics whose names are `meant`, and returns how many there were.
@@ -176,9 +172,7 @@ impl NewMetrics {
         self.registry.hide_each(metrics, |id, name| {
             let is_meant = meant(name);
             if is_meant {
-                self.prefixes.removed(name);
-                self.quotas.removed(id, name);
-                self.tokens.removed(id, name);
+                self.count_one_less(id, name);
             }
             is_meant
         })
@@ -253,6 +247,25 @@ impl NewMetrics {
         rejected
     }
 
+    /// Gives ids to metrics of a shared store; see [`crate::Ingest::reserve`].
+    pub(crate) fn reserve<T>(&self, found: Vec<T>, name_of: impl Fn(&T) -> &str) -> Vec<(MetricId, T)> {
+        self.registry.reserve(found, name_of, |id, name| self.count_one_more(id, name))
+    }
+
+    /// Counts a metric that came through the tables. The caller holds the lock of the names.
+    fn count_one_more(&self, id: MetricId, name: &str) {
+        self.prefixes.created(name);
+        self.quotas.adopted(id, name);
+        self.tokens.created(id, name);
+    }
+
+    /// Counts a metric less. The caller holds the lock of the names.
+    fn count_one_less(&self, id: MetricId, name: &str) {
+        self.prefixes.removed(name);
+        self.quotas.removed(id, name);
+        self.tokens.removed(id, name);
+    }
+
     /// Takes in metrics that others created in a shared store; see [`crate::Ingest::adopt`].
     pub(crate) fn adopt(&self, mut records: Vec<MetricRecord>) -> usize {
         let without_room = self.rules.admit_policies(&mut records);
@@ -265,11 +278,7 @@ impl NewMetrics {
         }
         // Locked before the first metric can be found: a point for it must find its slot.
         let mut memtable = self.memtable.lock();
-        let adopted = self.registry.adopt(&records, |id, name| {
-            self.prefixes.created(name);
-            self.quotas.adopted(id, name);
-            self.tokens.created(id, name);
-        });
+        let adopted = self.registry.adopt(&records, |id, name| self.count_one_more(id, name));
         let names = self.registry.read();
         for metric in records.iter().map(|record| record.id).filter(|&metric| names.is_shown(metric)) {
             memtable.begin(metric, names.policy_id(metric));

@@ -74,8 +74,9 @@ impl Attempt<'_> {
         let mut written =
             Written { partials: Vec::new(), doubtful: 0, waiting: HashSet::new(), unread: HashSet::new() };
         let metrics = || jobs.iter().map(|job| job.job.metric);
-        let unsure = self.unsure.of(metrics());
+        let mut unsure = self.unsure.of(metrics());
         if !unsure.is_empty() {
+            self.leave_out_deleted(&mut unsure);
             self.store.points.write(unsure).await?;
             self.unsure.forget(metrics());
         }
@@ -162,13 +163,8 @@ impl Attempt<'_> {
             partials.extend(of_jobs.map(|(piece, partials)| (piece.of.job.metric, piece.of.rollup, partials)));
         }
         written.doubtful += doubtful;
-        if self.store.shared.is_some() {
-            // Ids there are made of names: rows of a metric that was deleted meanwhile would be those of no name, and come back with it.
-            let names = self.registry.read();
-            let is_there = |row: &Run| !names.name(row.metric).is_empty();
-            all.retain(is_there);
-            of_others.retain(is_there);
-        }
+        self.leave_out_deleted(&mut all);
+        self.leave_out_deleted(&mut of_others);
         self.note_seen(&all);
         self.note_seen(&of_others);
         if self.store.shared.is_none() {
@@ -186,6 +182,14 @@ impl Attempt<'_> {
             }
         }
         Ok(partials)
+    }
+
+    /// Over shared tables ids are made of names: rows of a metric that was deleted meanwhile would be those of no name, and come back with it.
+    fn leave_out_deleted(&self, rows: &mut Vec<Run>) {
+        if self.store.shared.is_some() {
+            let names = self.registry.read();
+            rows.retain(|row| !names.name(row.metric).is_empty());
+        }
     }
 
     /// Whether a metric had other policies.

@@ -52,7 +52,8 @@ const SLOW: Duration = Duration::from_secs(5);
 /// Slots of points that are sorted and written together: few enough to be small compared with the points in memory.
 const GROUP_SLOTS: u64 = 256 << 10;
 
-/// Jobs that cannot be stored, while no other can: more than these, and the store as a whole fails.
+/// Jobs that cannot be stored, while no other can: more than these, and it seems that the store as a whole fails. Each further attempt asks
+/// for twice as many, until each job was asked for alone: it may be that only those fail which come first.
 const FEW: usize = 8;
 
 const FAILED: &str = "cannot write points to the store; they are safe in the journal; retrying";
@@ -220,7 +221,7 @@ impl RowWriter {
         let are_others_stored = doubtful.iter().any(|job| job.stored_before < stored);
         let jobs: Vec<Arc<FlushJob>> = doubtful.iter().map(|doubtful| doubtful.job.clone()).collect();
         let writer = self.clone();
-        run_to_its_end(async move { writer.write_group(jobs, are_others_stored, names).await }).await;
+        run_to_its_end(async move { writer.write_groups(jobs, are_others_stored, names).await }).await;
         match self.doubtful.lock().len() {
             0 => Ok(()),
             left => Err(StoreError::Unavailable(format!(
@@ -388,6 +389,10 @@ impl RowWriter {
     }
 
     async fn write_until_stored(&self, jobs: Vec<Arc<FlushJob>>, names: NamesOnDisk) {
+        self.write_groups(jobs, false, names).await;
+    }
+
+    async fn write_groups(&self, jobs: Vec<Arc<FlushJob>>, are_others_stored: bool, names: NamesOnDisk) {
         let mut jobs = jobs.into_iter().peekable();
         while jobs.peek().is_some() {
             let (mut group, mut slots) = (Vec::new(), 0);
@@ -395,7 +400,7 @@ impl RowWriter {
                 slots += Held::from(&job.points).slots;
                 group.push(job);
             }
-            self.write_group(group, false, names).await;
+            self.write_group(group, are_others_stored, names).await;
         }
     }
 
@@ -407,7 +412,7 @@ impl RowWriter {
         let stored_before = self.counters.metrics.load(Relaxed);
         let mut left = group;
         let mut backoff = StoreBackoff::new();
-        let mut is_again = are_others_stored;
+        let (mut is_again, mut few) = (are_others_stored, FEW);
         while !left.is_empty() {
             // A job that fails while others were stored before is to blame itself.
             let is_store_good = are_others_stored || stored_before < self.counters.metrics.load(Relaxed);
@@ -415,7 +420,8 @@ impl RowWriter {
             let is_behind = clock.instant().saturating_duration_since(*opened) < *behind_for;
             let sorted = left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)]));
             let sorted: Vec<JobPoints<'_>> = sorted.map(|points| points.among_writers(others, is_behind)).collect();
-            let NotStored { refused, unread } = self.write_parts(&sorted, &left, is_again).await;
+            let most_refused = if is_store_good { left.len() } else { few };
+            let NotStored { refused, unread } = self.write_parts(&sorted, &left, is_again, most_refused).await;
             is_again = true;
             let is_any_stored = refused.len() + unread.len() < left.len();
             if is_any_stored {
@@ -431,7 +437,7 @@ impl RowWriter {
                 }
                 break;
             }
-            if !is_any_stored && refused.len() <= FEW {
+            if !is_any_stored && refused.len() <= few {
                 let doubtful =
                     refused.iter().map(|&(place, _)| DoubtfulJob { job: left[place].clone(), stored_before });
                 self.doubtful.lock().extend(doubtful);
@@ -440,6 +446,7 @@ impl RowWriter {
             if let Some((_, error)) = refused.first().filter(|_| !is_any_stored) {
                 self.note_failure(error);
                 health.writes.wait(backoff.next_wait(&**error)).await;
+                few *= 2;
             }
             left = refused.iter().map(|&(place, _)| left[place].clone()).collect();
         }
@@ -455,8 +462,15 @@ impl RowWriter {
     }
 
     /// Writes all jobs once, and those that fail for good in ever smaller parts. Returns the jobs that fail alone,
-    /// and those that wait. `is_again` says that an earlier attempt may have stored a part of them.
-    async fn write_parts(&self, sorted: &[JobPoints<'_>], jobs: &[Arc<FlushJob>], mut is_again: bool) -> NotStored {
+    /// and those that wait. `is_again` says that an earlier attempt may have stored a part of them. While none is stored and more
+    /// than `most_refused` were refused, the store is not asked for the others, and they count as refused.
+    async fn write_parts(
+        &self,
+        sorted: &[JobPoints<'_>],
+        jobs: &[Arc<FlushJob>],
+        mut is_again: bool,
+        most_refused: usize,
+    ) -> NotStored {
         let mut parts: Vec<Range<usize>> = std::iter::once(0..sorted.len()).collect();
         let (mut not_stored, mut backoff) = (NotStored::default(), StoreBackoff::new());
         let mut is_any_stored = false;
@@ -479,8 +493,7 @@ impl RowWriter {
                 }
                 Err(error) if error.is_lasting() => {
                     self.counters.store_errors.fetch_add(1, Relaxed);
-                    // Where nothing can be stored, the store need not be asked for each job.
-                    if part.len() == 1 || !is_any_stored && FEW < not_stored.refused.len() {
+                    if part.len() == 1 || !is_any_stored && most_refused < not_stored.refused.len() {
                         let error = Arc::new(error);
                         not_stored.refused.extend(part.map(|place| (place, error.clone())));
                     } else {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use metric::{Aggregation, Policy, Timestamp};
+use scylla::value::{CqlTimeuuid, MaybeEmpty};
 use uuid::Uuid;
 
 /// The keys of `config`, and of what refines its aggregator.
@@ -119,8 +120,16 @@ pub(crate) fn time_uuid(time: Timestamp, metric: Uuid) -> Uuid {
     )
 }
 
+/// The second of a column, as far as it has one.
+pub(crate) fn time(column: Option<MaybeEmpty<CqlTimeuuid>>) -> Option<Timestamp> {
+    match column? {
+        MaybeEmpty::Value(uuid) => time_of(uuid.into()),
+        MaybeEmpty::Empty => None,
+    }
+}
+
 /// The second of a time UUID, or `None` where it is not one or of before 1970.
-pub(crate) fn time_of(uuid: Uuid) -> Option<Timestamp> {
+fn time_of(uuid: Uuid) -> Option<Timestamp> {
     if uuid.get_version_num() != 1 {
         return None;
     }

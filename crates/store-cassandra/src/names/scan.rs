@@ -12,7 +12,7 @@ use scylla::{
     deserialize::value::MapIterator,
     response::{PagingState, query_result::QueryRowsResult},
     statement::{Consistency, prepared::PreparedStatement},
-    value::CqlTimeuuid,
+    value::{CqlTimeuuid, MaybeEmpty},
 };
 use store::{EachBatch, ScanProgress, SharedMetric, StoreError};
 use uuid::Uuid;
@@ -31,9 +31,14 @@ const PAGE_ROWS: i32 = 5000;
 
 const WHAT: &str = "reading the tables of names";
 
-/// A row of `metrics_metadata`, borrowed from the frame.
-type Row<'a> =
-    (&'a str, Option<Uuid>, Option<MapIterator<'a, 'a, &'a str, &'a str>>, Option<CqlTimeuuid>, Option<CqlTimeuuid>);
+/// A row of `metrics_metadata`, borrowed from the frame. Any program may write the empty values that CQL allows for these types.
+type Row<'a> = (
+    &'a str,
+    Option<MaybeEmpty<Uuid>>,
+    Option<MapIterator<'a, 'a, &'a str, &'a str>>,
+    Option<MaybeEmpty<CqlTimeuuid>>,
+    Option<MaybeEmpty<CqlTimeuuid>>,
+);
 
 /// The statements of a scan; each binds the tokens between which it reads, the second included.
 struct Statements {
@@ -183,7 +188,7 @@ impl Range {
             self.report.without_name += 1;
             return Ok(());
         };
-        let (Some(id), Some(config)) = (id, config) else {
+        let (Some(MaybeEmpty::Value(id)), Some(config)) = (id, config) else {
             self.report.partial += 1;
             return Ok(());
         };
@@ -203,8 +208,12 @@ impl Range {
         };
         self.report.other_ids += u64::from(id != rows::metric_id(&name));
         self.report.metrics += 1;
-        let time = |uuid: Option<CqlTimeuuid>| config::time_of(uuid?.into());
-        self.metrics.push(SharedMetric { name, policy, created_on: time(created_on), updated_on: time(updated_on) });
+        self.metrics.push(SharedMetric {
+            name,
+            policy,
+            created_on: config::time(created_on),
+            updated_on: config::time(updated_on),
+        });
         Ok(())
     }
 }

@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use futures::{StreamExt, TryStreamExt, stream};
-use scylla::{statement::prepared::PreparedStatement, value::CqlTimeuuid};
+use scylla::{
+    statement::prepared::PreparedStatement,
+    value::{CqlTimeuuid, MaybeEmpty},
+};
 use store::{SharedMetric, StoreError};
 use uuid::Uuid;
 
@@ -13,8 +16,13 @@ use super::{
 };
 use crate::{ask::read, failure::unavailable};
 
-/// A row of `metrics_metadata` without its key.
-type Row = (Option<Uuid>, Option<HashMap<String, String>>, Option<CqlTimeuuid>, Option<CqlTimeuuid>);
+/// A row of `metrics_metadata` without its key. Any program may write the empty values that CQL allows for these types.
+type Row = (
+    Option<MaybeEmpty<Uuid>>,
+    Option<HashMap<String, String>>,
+    Option<MaybeEmpty<CqlTimeuuid>>,
+    Option<MaybeEmpty<CqlTimeuuid>>,
+);
 
 /// Which of a metric's times becomes now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,18 +47,18 @@ impl Names {
         let _permit = self.permits.acquire().await.expect("it is never closed");
         let asked = self.retry.run(|| self.session.execute_unpaged(&tables.known, (name,))).await;
         let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
-        let Some((Some(_), Some(config), created_on, updated_on)) = read::<Row>(WHAT, answer)?.pop() else {
+        let Some((Some(MaybeEmpty::Value(_)), Some(config), created_on, updated_on)) = read::<Row>(WHAT, answer)?.pop()
+        else {
             return Ok(None);
         };
         let Ok(policy) = config::policy(config.iter().map(|(key, value)| (key.as_str(), value.as_str()))) else {
             return Ok(None);
         };
-        let time = |uuid: Option<CqlTimeuuid>| config::time_of(uuid?.into());
         Ok(Some(SharedMetric {
             name: name.to_owned(),
             policy,
-            created_on: time(created_on),
-            updated_on: time(updated_on),
+            created_on: config::time(created_on),
+            updated_on: config::time(updated_on),
         }))
     }
 

@@ -144,11 +144,21 @@ impl Peers {
             match changed {
                 Ok(changed) => Change { key, changed, names: names.unwrap_or_default().into_iter().collect() },
                 Err(why) => {
-                    tracing::warn!(why, writer = %key.node, "skipping a row of table changes; the next read of all names finds its names");
+                    if let Some(suppressed) = self.unknown.is_due(self.clock.instant()) {
+                        tracing::warn!(
+                            why,
+                            writer = %key.node,
+                            suppressed,
+                            "skipping a row of table changes; the next read of all names finds its names. Logging this once a minute"
+                        );
+                    }
                     Change { key, changed: Changed::Deleted, names: Vec::new() }
                 }
             }
         };
-        Ok(rows.into_iter().map(change).collect())
+        // Its names are on their way: the replicas that answered have a part of it.
+        let is_whole =
+            |(.., kind, _, names): &Row| names.is_some() || !matches!(kind.as_deref(), Some(CREATED | DELETED));
+        Ok(rows.into_iter().filter(is_whole).map(change).collect())
     }
 }

@@ -61,8 +61,10 @@ pub(crate) struct Peers {
     pub(super) retry: Retry,
     pub(super) nodes: OnceCell<NodeStatements>,
     pub(super) changes: OnceCell<ChangeStatements>,
-    clock: Arc<dyn Clock>,
+    pub(super) clock: Arc<dyn Clock>,
     skipped: MinuteLog,
+    /// Rows of table `changes` that tell what this program does not know.
+    pub(super) unknown: MinuteLog,
 }
 
 impl Peers {
@@ -76,6 +78,7 @@ impl Peers {
             changes: OnceCell::new(),
             clock: options.host.clock.clone(),
             skipped: MinuteLog::new(),
+            unknown: MinuteLog::new(),
         }
     }
 
