@@ -7,7 +7,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -16,7 +16,9 @@ use host::{Clock, MinuteLog};
 use metric::Timestamp;
 use parking_lot::Mutex;
 use store::{MetricRecord, StoreError};
-use store_cassandra::{Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId, SharedTables};
+use store_cassandra::{
+    Calendar, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId, SharedTables,
+};
 use tokio::sync::watch;
 
 use crate::change_reads::{DEEP_AHEAD, bucket_of};
@@ -30,7 +32,10 @@ const ROWS: usize = 16;
 /// How long new names wait for deletions of other nodes, at a start and where this node could not read them.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The same, where that has not helped: two polls.
+/// Such waits while deletions are followed: ten minutes.
+const MOST_WAITS: usize = 60;
+
+/// How long they wait where that has not helped: two polls.
 const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Four polls: what was followed within this time is followed.
@@ -100,27 +105,33 @@ pub(crate) struct ChangeLog {
     queue: Mutex<Queue>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
-    /// When this node last had followed all changes.
+    /// The moment until which this node has followed all changes.
     followed: watch::Sender<Option<Instant>>,
     /// Whether names have waited for that without success.
     is_hopeless: AtomicBool,
+    /// Whether the latest attempt to follow failed.
+    has_failed: AtomicBool,
+    /// Steps of following, so that those who wait see that it goes on.
+    steps: AtomicU64,
     failures: MinuteLog,
-    /// How far the calendar of another node is ahead: rows have times by that, so that others find them where they look.
-    ahead_us: AtomicI64,
+    /// Rows have times by it, so that others find them where they look.
+    calendar: Arc<Calendar>,
     written: AtomicU64,
     dropped: AtomicU64,
 }
 
 impl ChangeLog {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> ChangeLog {
+    pub(crate) fn new(clock: Arc<dyn Clock>, calendar: Arc<Calendar>) -> ChangeLog {
         ChangeLog {
             clock,
             queue: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             followed: watch::channel(None).0,
             is_hopeless: AtomicBool::new(false),
+            has_failed: AtomicBool::new(false),
+            steps: AtomicU64::new(0),
             failures: MinuteLog::new(),
-            ahead_us: AtomicI64::new(0),
+            calendar,
             written: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
         }
@@ -153,42 +164,54 @@ impl ChangeLog {
 
     /// Notes the time of a row of another node, microseconds since 1970. One whose clock is far ahead is not followed.
     pub(crate) fn saw(&self, written: i64) {
-        if written <= self.now() + DEEP_AHEAD {
+        if written <= self.calendar.now() + DEEP_AHEAD {
             let mut queue = self.queue.lock();
             queue.latest = queue.latest.max(written);
         }
     }
 
-    /// Notes that this node has followed all changes.
-    pub(crate) fn has_followed(&self) {
+    /// Notes that this node has followed all changes that were there at this moment.
+    pub(crate) fn has_followed(&self, until: Instant) {
         self.is_hopeless.store(false, Relaxed);
-        self.followed.send_replace(Some(self.clock.instant()));
+        self.has_failed.store(false, Relaxed);
+        self.followed.send_replace(Some(until));
     }
 
-    /// Before names are registered and points are written: waits, for ten seconds at most, until this node has followed what others changed before. A start writes the
-    /// names in its journal, and a node that was cut off from the tables those that came meanwhile: other nodes may have deleted some of
-    /// them. Where that had no success, it waits for a second only, until it has followed again.
+    /// Notes that an attempt to follow failed.
+    pub(crate) fn cannot_follow(&self) {
+        self.has_failed.store(true, Relaxed);
+    }
+
+    /// Notes that following goes on, however long it takes.
+    pub(crate) fn goes_on(&self) {
+        self.steps.fetch_add(1, Relaxed);
+    }
+
+    /// Before names are registered and points are written: waits until this node has followed what others changed before; for ten seconds
+    /// at most in which that does not go on. A start writes the names in its journal, and a node that was cut off from the tables those that
+    /// came meanwhile: other nodes may have deleted some of them. Where that had no success, it waits for a second only, until it has followed
+    /// again.
     pub(crate) async fn wait_until_followed(&self) {
         let is_recent =
             |at: &Option<Instant>| at.is_some_and(|at| self.clock.instant().saturating_duration_since(at) < RECENTLY);
-        let patience = if self.is_hopeless.load(Relaxed) { SHORT_PATIENCE } else { PATIENCE };
         let mut followed = self.followed.subscribe();
-        let waited = tokio::time::timeout(patience, followed.wait_for(is_recent)).await;
-        self.is_hopeless.fetch_or(waited.is_err(), Relaxed);
+        for _ in 0..MOST_WAITS {
+            let patience = if self.is_hopeless.load(Relaxed) { SHORT_PATIENCE } else { PATIENCE };
+            let steps = self.steps.load(Relaxed);
+            if tokio::time::timeout(patience, followed.wait_for(is_recent)).await.is_ok() {
+                return;
+            }
+            if self.has_failed.load(Relaxed) || steps == self.steps.load(Relaxed) {
+                break;
+            }
+        }
+        self.is_hopeless.store(true, Relaxed);
     }
 
-    /// Whether this node has waited for that without success and has never followed anything, as where the table is missing.
+    /// Whether this node cannot follow, has waited for that without success, and has never followed anything, as where the table is missing.
     pub(crate) fn cannot_be_followed(&self) -> bool {
-        self.is_hopeless.load(Relaxed) && self.followed.borrow().is_none()
-    }
-
-    /// Rows have times that are so far ahead of the clock.
-    pub(crate) fn set_ahead(&self, ahead: Duration) {
-        self.ahead_us.store(ahead.as_micros() as i64, Relaxed);
-    }
-
-    fn now(&self) -> i64 {
-        self.clock.since_epoch().as_micros() as i64 + self.ahead_us.load(Relaxed)
+        let is_hopeless = self.is_hopeless.load(Relaxed) && self.has_failed.load(Relaxed);
+        is_hopeless && self.followed.borrow().is_none()
     }
 
     /// Whether every name was written.
@@ -209,7 +232,7 @@ impl ChangeLog {
                 return Ok(());
             }
             // After an error under other keys: what was written nevertheless is applied twice, which is harmless.
-            let written = queue.next_time(self.now());
+            let written = queue.next_time(self.calendar.now());
             let rows = queue.writing.iter().zip(0..).map(|(row, part)| Change {
                 key: ChangeKey { written, node, part },
                 changed: row.changed.clone(),
@@ -272,11 +295,54 @@ mod tests {
         assert!(queue.waiting.iter().all(is_bounded));
     }
 
+    /// How long names waited, in seconds.
+    async fn wait(log: &ChangeLog) -> u64 {
+        let began = tokio::time::Instant::now();
+        log.wait_until_followed().await;
+        began.elapsed().as_secs()
+    }
+
+    fn log() -> (ChangeLog, Arc<host::ManualClock>) {
+        let clock = Arc::new(host::ManualClock::at(1_000));
+        (ChangeLog::new(clock.clone(), Arc::new(Calendar::new(clock.clone()))), clock)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_wait_for_what_was_there_when_a_poll_began() {
+        let (log, clock) = log();
+        log.has_followed(clock.instant());
+        assert_eq!(wait(&log).await, 0);
+        let began = clock.instant();
+        clock.advance(Duration::from_secs(60));
+        log.has_followed(began);
+        assert_eq!(wait(&log).await, 10, "others may have deleted some of them in this minute");
+        assert_eq!(wait(&log).await, 1);
+        log.has_followed(clock.instant());
+        assert_eq!(wait(&log).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_wait_for_as_long_as_deletions_are_followed_and_not_where_that_fails() {
+        let (log, clock) = log();
+        let follower = async {
+            for _ in 0..15 {
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                log.goes_on();
+            }
+            log.has_followed(clock.instant());
+        };
+        assert_eq!(futures::join!(wait(&log), follower).0, 75);
+        let (log, _) = self::log();
+        assert_eq!((wait(&log).await, log.cannot_be_followed()), (10, false), "it may be on its way");
+        log.cannot_follow();
+        assert!(log.cannot_be_followed());
+    }
+
     #[test]
     fn what_follows_from_a_change_comes_after_it_whatever_the_clock_says() {
-        let log = ChangeLog::new(Arc::new(host::ManualClock::at(1_000)));
+        let (log, _) = log();
         let times = |log: &ChangeLog| {
-            let now = log.now();
+            let now = log.calendar.now();
             log.queue.lock().next_time(now)
         };
         assert_eq!((times(&log), times(&log)), (1_000_000_000, 1_000_000_001));

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, OnceLock,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -12,7 +12,7 @@ use futures::future::{BoxFuture, FutureExt};
 use ingest::Ingest;
 use parking_lot::Mutex;
 use store::{OtherWriters, StoreError};
-use store_cassandra::{CassandraDriver, Claim, NodeId, NodeRow, SharedTables};
+use store_cassandra::{Calendar, CassandraDriver, Claim, NodeId, NodeRow, SharedTables};
 
 use crate::{change_log::ChangeLog, nodes_table::NodesTable, tables::Tables, write_clock::WriteClock};
 
@@ -34,13 +34,14 @@ pub struct Connection {
     /// Nodes that were seen since the start: any other, and others of another replica.
     has_seen_others: AtomicBool,
     has_seen_replicas: AtomicBool,
-    /// How far the calendar of another node is ahead.
-    ahead_ms: AtomicU64,
+    /// The time by which this node writes.
+    calendar: Arc<Calendar>,
 }
 
 impl Connection {
     /// Not connected yet.
-    pub(crate) fn new(write_clock: WriteClock, log: Arc<ChangeLog>) -> Connection {
+    pub(crate) fn new(write_clock: WriteClock, log: Arc<ChangeLog>, calendar: Arc<Calendar>) -> Connection {
+        calendar.was(write_clock.kept());
         Connection {
             driver: OnceLock::new(),
             claim: Mutex::default(),
@@ -49,7 +50,7 @@ impl Connection {
             problem: Mutex::new(Some("Cassandra is not connected yet".to_owned())),
             has_seen_others: AtomicBool::new(false),
             has_seen_replicas: AtomicBool::new(false),
-            ahead_ms: AtomicU64::new(0),
+            calendar,
         }
     }
 
@@ -118,6 +119,7 @@ impl Connection {
     /// Takes over a driver that was just connected, and its writer id.
     pub(crate) fn connected(&self, driver: CassandraDriver, claim: Claim) {
         driver.continue_after(self.write_clock.kept());
+        driver.go_by(self.calendar.clone());
         *self.claim.lock() = Some(claim);
         assert!(self.driver.set(Arc::new(driver)).is_ok(), "the connector stops at its first success");
         *self.problem.lock() = None;
@@ -233,16 +235,8 @@ impl NodesTable for Connection {
         Connection::saw_other(self, is_of_other_replica);
     }
 
-    fn follow_calendar(&self, ahead: Duration) {
-        self.ahead_ms.store(ahead.as_millis() as u64, Relaxed);
-        self.log.set_ahead(ahead);
-        if let Some(driver) = self.driver.get() {
-            driver.set_ahead(ahead);
-        }
-    }
-
-    fn ahead(&self) -> Duration {
-        Duration::from_millis(self.ahead_ms.load(Relaxed))
+    fn calendar(&self) -> &Calendar {
+        &self.calendar
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {

@@ -2,7 +2,6 @@
 
 use std::{sync::Arc, time::Duration};
 
-use host::Clock;
 use metric::{MetricId, Policy, Timestamp};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
@@ -25,7 +24,6 @@ pub(crate) struct ClusterDriver {
     local: Store,
     last_seen: Arc<LastSeen>,
     log: Arc<ChangeLog>,
-    clock: Arc<dyn Clock>,
 }
 
 impl ClusterDriver {
@@ -35,9 +33,8 @@ impl ClusterDriver {
         local: Store,
         last_seen: Arc<LastSeen>,
         log: Arc<ChangeLog>,
-        clock: Arc<dyn Clock>,
     ) -> ClusterDriver {
-        ClusterDriver { tables, local, last_seen, log, clock }
+        ClusterDriver { tables, local, last_seen, log }
     }
 }
 
@@ -100,7 +97,7 @@ impl SharedPoints for ClusterDriver {
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             // By the calendar of all that is furthest ahead: points of nodes with that one are of before it.
-            let now = self.clock.now() + self.tables.ahead().as_secs() as Timestamp;
+            let now: Timestamp = self.tables.calendar().now() / 1_000_000;
             // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
             let names: Vec<(String, Timestamp)> =
                 metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();

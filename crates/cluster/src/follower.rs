@@ -29,7 +29,7 @@ use store_cassandra::{Change, ChangeKey, Changed, NodeId, SharedTables};
 use crate::{
     adopt::adopt,
     change_log::ChangeLog,
-    change_reads::{ChangeReads, DEEP_BACK, KeysRead, Poll},
+    change_reads::{BUCKET, ChangeReads, DEEP_BACK, KeysRead, Poll},
     rescan::Rescan,
     tables::Tables,
 };
@@ -96,6 +96,7 @@ pub(crate) struct Follower {
     pub(crate) log: Arc<ChangeLog>,
     pub(crate) rescan: Arc<Rescan>,
     pub(crate) followed: Arc<Followed>,
+    started: Instant,
     state: tokio::sync::Mutex<State>,
     failures: MinuteLog,
 }
@@ -110,6 +111,7 @@ impl Follower {
         rescan: Arc<Rescan>,
     ) -> Follower {
         Follower {
+            started: clock.instant(),
             clock,
             tables,
             local,
@@ -126,9 +128,12 @@ impl Follower {
     pub(crate) async fn follow(self: Arc<Follower>) {
         loop {
             if let (Ok(driver), Some(node)) = (self.tables.tables(), self.tables.own()) {
+                // What others do while it goes on is for the next one.
+                let began = self.clock.instant();
                 match self.poll(driver, node).await {
-                    Ok(()) => self.log.has_followed(),
+                    Ok(()) => self.log.has_followed(began),
                     Err(error) => {
+                        self.log.cannot_follow();
                         self.followed.failures.fetch_add(1, Relaxed);
                         if self.failures.is_due(self.clock.instant()).is_some() {
                             tracing::warn!(%error, "cannot follow the names of other nodes; retrying, and reading all names meanwhile");
@@ -142,7 +147,7 @@ impl Follower {
 
     async fn poll(&self, driver: &dyn SharedTables, node: NodeId) -> Result<(), StoreError> {
         let state = &mut *self.state.lock().await;
-        let poll = state.reads.next(self.now());
+        let poll = state.reads.next(self.now(), self.watch());
         if poll.is_behind {
             self.followed.scans.fetch_add(1, Relaxed);
             tracing::warn!(
@@ -175,10 +180,12 @@ impl Follower {
                 for row in rows.into_iter().filter(|row| wanted.contains(&row.key)) {
                     let key = row.key;
                     self.apply(driver, node, state, row).await?;
+                    self.log.goes_on();
                     state.reads.applied(bucket, key);
                 }
-                // What is not there any more, or cannot be read, is not asked for again.
-                keys.iter().for_each(|key| state.reads.applied(bucket, *key));
+                // What is not there any more, or cannot be read, is asked for again for a minute: it may be on its way to some replicas.
+                let oldest = self.now() - BUCKET;
+                keys.iter().filter(|key| key.written < oldest).for_each(|key| state.reads.applied(bucket, *key));
             }
         }
         Ok(())
@@ -276,6 +283,7 @@ impl Follower {
             // The turn may be a second away: this node may be writing thousands of names.
             if !known.is_empty() {
                 left.extend(self.delete_group(driver, known, deleter).await?);
+                self.log.goes_on();
             }
         }
         Ok(left)
@@ -363,7 +371,12 @@ impl Follower {
 
     /// As rows are written: by the calendar that is furthest ahead.
     fn now(&self) -> i64 {
-        (self.clock.since_epoch() + self.tables.ahead()).as_micros() as i64
+        self.tables.calendar().now()
+    }
+
+    /// Microseconds since the start, by a stopwatch.
+    fn watch(&self) -> i64 {
+        self.clock.instant().saturating_duration_since(self.started).as_micros() as i64
     }
 }
 

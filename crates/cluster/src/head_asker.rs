@@ -403,6 +403,8 @@ mod tests {
     use host::{Host, ManualClock};
     use ingest::HeadRun;
 
+    use store_cassandra::Calendar;
+
     use super::*;
     use crate::{
         change_log::ChangeLog,
@@ -468,8 +470,9 @@ mod tests {
     ) -> (Arc<HeadAsker>, Arc<Fake>, Arc<Members>, tempfile::TempDir) {
         let data = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(1_000));
-        let log = Arc::new(ChangeLog::new(clock.clone()));
-        let connection = Arc::new(Connection::new(WriteClock::open(Host::system().disk, data.path()), log));
+        let calendar = Arc::new(Calendar::new(clock.clone()));
+        let log = Arc::new(ChangeLog::new(clock.clone(), calendar.clone()));
+        let connection = Arc::new(Connection::new(WriteClock::open(Host::system().disk, data.path()), log, calendar));
         let members = Arc::new(Members::new(clock.clone(), connection, "1".to_owned(), 0));
         members.saw(nodes.iter().map(|&node| row(node, 1_000_000)).collect());
         let fake = Arc::new(Fake {

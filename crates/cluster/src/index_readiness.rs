@@ -85,13 +85,16 @@ mod tests {
     use host::Host;
     use store::MetricRecord;
 
+    use store_cassandra::Calendar;
+
     use super::*;
     use crate::{change_log::ChangeLog, connection::Connection, write_clock::WriteClock};
 
     fn readiness(data: &Path) -> Arc<IndexReadiness> {
         let disk = Host::system().disk;
-        let log = Arc::new(ChangeLog::new(Host::system().clock));
-        let connection = Arc::new(Connection::new(WriteClock::open(disk.clone(), data), log));
+        let calendar = Arc::new(Calendar::new(Host::system().clock));
+        let log = Arc::new(ChangeLog::new(Host::system().clock, calendar.clone()));
+        let connection = Arc::new(Connection::new(WriteClock::open(disk.clone(), data), log, calendar));
         Arc::new(IndexReadiness::open(disk, data, connection))
     }
 

@@ -7,7 +7,7 @@ use std::{
     collections::HashMap,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicI64, Ordering::SeqCst},
+        atomic::{AtomicBool, AtomicU64, Ordering::SeqCst},
     },
     time::{Duration, Instant},
 };
@@ -15,7 +15,7 @@ use std::{
 use host::{Clock, MinuteLog};
 use parking_lot::Mutex;
 use store::StoreError;
-use store_cassandra::{NODE_KEPT, NodeId, NodeRow};
+use store_cassandra::{FURTHEST, NODE_KEPT, NodeId, NodeRow};
 
 use crate::nodes_table::NodesTable;
 
@@ -27,9 +27,6 @@ const SILENT_AFTER: Duration = Duration::from_secs(15);
 
 /// The time between two reads that counts as silence, at most: reads that fail between them say nothing of other nodes.
 const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
-
-/// A calendar that is further ahead is not followed by write times: its node is wrong, and would take the others with it.
-const FURTHEST: Duration = Duration::from_secs(900);
 
 /// A calendar that is ahead by this is not followed: corrections come ten seconds after what they correct.
 const SECONDS: Duration = Duration::from_secs(10);
@@ -126,8 +123,8 @@ pub(crate) struct Members {
     failures: MinuteLog,
     /// Reports of calendars that differ.
     calendars: MinuteLog,
-    /// The latest time of a calendar that was followed, milliseconds since 1970.
-    furthest_ms: AtomicI64,
+    /// Reads of the table that have begun.
+    begun: AtomicU64,
     /// Held while the table is read, so that an older read does not come after a newer one. Nodes that were looked up since they asked.
     reading: tokio::sync::Mutex<HashMap<String, LookedUp>>,
 }
@@ -148,7 +145,7 @@ impl Members {
             known: Mutex::default(),
             failures: MinuteLog::new(),
             calendars: MinuteLog::new(),
-            furthest_ms: AtomicI64::new(0),
+            begun: AtomicU64::new(0),
             reading: tokio::sync::Mutex::default(),
         }
     }
@@ -249,7 +246,7 @@ impl Members {
             replica: self.replica,
             is_draining: self.is_draining.load(SeqCst),
             started_ms: self.started_ms,
-            heartbeat_ms: self.clock.since_epoch().as_millis() as i64,
+            heartbeat_ms: self.table.calendar().report() / 1000,
         };
         let announced = {
             let has_left = self.has_left.lock().await;
@@ -257,6 +254,7 @@ impl Members {
         };
         // Other nodes may be there all the same.
         let _reading = self.reading.lock().await;
+        self.begun.fetch_add(1, SeqCst);
         self.saw(self.table.nodes().await?);
         announced
     }
@@ -266,7 +264,12 @@ impl Members {
         if node.is_empty() || !greets && self.knows(node) {
             return;
         }
+        let begun = self.begun.load(SeqCst);
         let mut reading = self.reading.lock().await;
+        // However many wait, one read is enough for them: heartbeats wait here, too.
+        if begun < self.begun.load(SeqCst) {
+            return;
+        }
         let now = self.clock.instant();
         reading.retain(|_, looked| now.saturating_duration_since(looked.at) < HEARTBEAT);
         // It came with a read that was waited for, or the same was seen just now; and those are bounded.
@@ -276,12 +279,13 @@ impl Members {
             return;
         }
         if self.table.is_up() {
+            self.begun.fetch_add(1, SeqCst);
             match self.table.nodes().await {
                 Ok(rows) => self.saw(rows),
                 Err(error) => tracing::debug!(%error, "cannot look up a node that asks"),
             }
         }
-        reading.insert(node.to_owned(), LookedUp { at: now, found: self.knows(node) });
+        reading.insert(node.to_owned(), LookedUp { at: self.clock.instant(), found: self.knows(node) });
     }
 
     pub(crate) fn knows(&self, node: &str) -> bool {
@@ -326,19 +330,14 @@ impl Members {
         }
         let others = known.nodes.values().filter(|seen| Some(seen.row.node) != own);
         let ahead: Vec<(Duration, NodeId)> = others.map(|seen| (seen.ahead(now, now_ms), seen.row.node)).collect();
-        self.follow_calendars(&ahead, now_ms);
+        self.follow_calendars(&ahead);
     }
 
     /// Has write times follow the calendar that is furthest ahead: of two writes of a row Cassandra keeps the later one, and a correction comes
     /// after what it corrects.
-    ///
-    /// Where that calendar is set right, or its node ends, they wait until this one has come so far: what was written has times of before that.
-    fn follow_calendars(&self, ahead: &[(Duration, NodeId)], now_ms: i64) {
+    fn follow_calendars(&self, ahead: &[(Duration, NodeId)]) {
         let followed = ahead.iter().map(|(ahead, _)| *ahead).filter(|ahead| SECONDS < *ahead && *ahead <= FURTHEST);
-        let until_ms = followed.max().map_or(0, |ahead| now_ms + ahead.as_millis() as i64);
-        let furthest_ms = self.furthest_ms.fetch_max(until_ms, SeqCst).max(until_ms);
-        let left = Duration::from_millis(u64::try_from(furthest_ms - now_ms).unwrap_or(0));
-        self.table.follow_calendar(left.min(FURTHEST));
+        self.table.calendar().follow(followed.max().filter(|_| !self.table.has_turns()));
         let Some((ahead, node)) = ahead.iter().max().filter(|(ahead, _)| SECONDS < *ahead) else { return };
         if self.calendars.is_due(self.clock.instant()).is_none() {
             return;
@@ -380,6 +379,7 @@ pub(crate) fn is_address(text: &str) -> bool {
 pub(crate) mod tests {
     use futures::future::BoxFuture;
     use host::{Host, ManualClock};
+    use store_cassandra::Calendar;
 
     use super::*;
     use crate::{change_log::ChangeLog, connection::Connection, write_clock::WriteClock};
@@ -402,8 +402,9 @@ pub(crate) mod tests {
         let data = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(at));
         let write_clock = WriteClock::open(Host::system().disk, data.path());
-        let log = Arc::new(ChangeLog::new(clock.clone()));
-        let connection = Arc::new(Connection::new(write_clock, log));
+        let calendar = Arc::new(Calendar::new(clock.clone()));
+        let log = Arc::new(ChangeLog::new(clock.clone(), calendar.clone()));
+        let connection = Arc::new(Connection::new(write_clock, log, calendar));
         (Members::new(clock.clone(), connection, "1".to_owned(), 0), clock, data)
     }
 
@@ -434,7 +435,7 @@ pub(crate) mod tests {
         let (members, clock, _data) = members(1_000);
         let ahead = |rows: Vec<NodeRow>| {
             members.saw(rows);
-            members.table.ahead().as_secs()
+            members.table.calendar().ahead().as_secs()
         };
         assert_eq!(
             ahead(vec![row(1, 1_000_000), row(2, 1_010_000), row(3, 400_000)]),
@@ -496,8 +497,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// A table of nodes that takes everything.
-    struct AnyTable;
+    /// A table of nodes that takes everything, and is empty. Reads take two seconds, and are counted.
+    struct AnyTable(Calendar, AtomicU64);
 
     impl NodesTable for AnyTable {
         fn own(&self) -> Option<NodeId> {
@@ -518,21 +519,28 @@ pub(crate) mod tests {
 
         fn saw_other(&self, _is_of_other_replica: bool) {}
 
-        fn follow_calendar(&self, _ahead: Duration) {}
-
-        fn ahead(&self) -> Duration {
-            Duration::ZERO
+        fn calendar(&self) -> &Calendar {
+            &self.0
         }
 
         fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
-            Box::pin(std::future::ready(Ok(Vec::new())))
+            Box::pin(async {
+                self.1.fetch_add(1, SeqCst);
+                tokio::time::sleep(Duration::from_secs(2)).await;
+                Ok(Vec::new())
+            })
         }
     }
 
     #[tokio::test]
     async fn a_node_that_left_says_so_once_all_that_read_the_table_know_it() {
         let clock = Arc::new(ManualClock::at(1_000));
-        let members = Members::new(clock.clone(), Arc::new(AnyTable), "1".to_owned(), 0);
+        let members = Members::new(
+            clock.clone(),
+            Arc::new(AnyTable(Calendar::new(clock.clone()), AtomicU64::new(0))),
+            "1".to_owned(),
+            0,
+        );
         clock.advance(Duration::from_secs(60));
         assert!(!members.has_left_for_all(), "it has not left");
         members.leave().await.unwrap();
@@ -541,6 +549,24 @@ pub(crate) mod tests {
         members.leave().await.unwrap();
         clock.advance(Duration::from_secs(5));
         assert!(members.has_left_for_all());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_slow_read_of_the_table_is_enough_for_all_nodes_that_wait_and_for_the_heartbeat_behind_them() {
+        let clock = Arc::new(ManualClock::at(1_000));
+        let table = Arc::new(AnyTable(Calendar::new(clock.clone()), AtomicU64::new(0)));
+        let members = Arc::new(Members::new(clock, table.clone(), "1".to_owned(), 0));
+        let mut asking = tokio::task::JoinSet::new();
+        for number in 0..50 {
+            let members = members.clone();
+            asking.spawn(async move { members.look_for(&number.to_string(), number % 2 == 0).await });
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let began = tokio::time::Instant::now();
+        assert!(members.meet().await);
+        assert!(began.elapsed() < Duration::from_secs(7), "two reads before its own: {:?}", began.elapsed());
+        asking.join_all().await;
+        assert!(table.1.load(SeqCst) <= 4, "{} reads", table.1.load(SeqCst));
     }
 
     #[test]

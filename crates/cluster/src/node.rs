@@ -7,7 +7,7 @@ use ingest::Ingest;
 use metadata::Finder;
 use metric::Retention;
 use store::Store;
-use store_cassandra::schema::Schema;
+use store_cassandra::{Calendar, schema::Schema};
 use tokio::runtime::Handle;
 
 use crate::{
@@ -71,8 +71,10 @@ impl Cluster {
     pub async fn open(options: Options, local: Store) -> Result<Cluster, OpenError> {
         let host = options.cassandra.host.clone();
         let writer = WriterFile::open(host.disk.clone(), &options.data, options.host_name.clone())?;
-        let log = Arc::new(ChangeLog::new(host.clock.clone()));
-        let connection = Arc::new(Connection::new(WriteClock::open(host.disk.clone(), &options.data), log.clone()));
+        let calendar = Arc::new(Calendar::new(host.clock.clone()));
+        let log = Arc::new(ChangeLog::new(host.clock.clone(), calendar.clone()));
+        let write_clock = WriteClock::open(host.disk.clone(), &options.data);
+        let connection = Arc::new(Connection::new(write_clock, log.clone(), calendar));
         let reports = (options.touch_every, options.read_sample);
         let sharing = Sharing::new(connection.clone(), log, local, host, reports);
         let connector = Connector::new(

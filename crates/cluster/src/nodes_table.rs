@@ -1,10 +1,8 @@
 //! The table by which nodes find each other, as [`crate::Peers`] needs it: over a connection, or simulated.
 
-use std::time::Duration;
-
 use futures::future::BoxFuture;
 use store::StoreError;
-use store_cassandra::{NodeId, NodeRow};
+use store_cassandra::{Calendar, NodeId, NodeRow};
 
 /// The table `nodes`, as one node reaches it.
 pub trait NodesTable: Send + Sync + 'static {
@@ -23,12 +21,13 @@ pub trait NodesTable: Send + Sync + 'static {
     /// Notes that there is another node, and whether it is of another replica.
     fn saw_other(&self, is_of_other_replica: bool);
 
-    /// The calendar of another node is so far ahead of this one's, and none that counts is further: write times follow it, and the times of
-    /// deletions.
-    fn follow_calendar(&self, ahead: Duration);
+    /// The time by which the node writes rows and deletions.
+    fn calendar(&self) -> &Calendar;
 
-    /// How far ahead of this node's calendar that is.
-    fn ahead(&self) -> Duration;
+    /// Whether nodes go on one after the other, as in a rehearsal: then their calendars differ for that alone, and none is followed.
+    fn has_turns(&self) -> bool {
+        false
+    }
 
     /// Reads the rows of all nodes.
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>>;

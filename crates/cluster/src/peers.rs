@@ -11,6 +11,7 @@ use std::{
 use host::Clock;
 use ingest::Ingest;
 use store::StoreError;
+use store_cassandra::Calendar;
 
 use crate::{
     change_log::ChangeLog,
@@ -73,7 +74,8 @@ impl Peers {
     /// Over a table of nodes alone: the names that nodes tell each other are not followed. For rehearsals.
     pub fn over(table: Arc<dyn NodesTable>, clock: Arc<dyn Clock>, version: String) -> Arc<Peers> {
         let members = Arc::new(Members::new(clock.clone(), table, version, 0));
-        let (log, followed) = (Arc::new(ChangeLog::new(clock.clone())), Arc::default());
+        let calendar = Arc::new(Calendar::new(clock.clone()));
+        let (log, followed) = (Arc::new(ChangeLog::new(clock.clone(), calendar)), Arc::default());
         let (heads, is_introduced) = (OnceLock::new(), AtomicBool::new(false));
         Arc::new(Peers { clock, members, tables: None, log, followed, heads, is_introduced })
     }

@@ -10,6 +10,7 @@ use futures::future::{BoxFuture, FutureExt};
 use host::{Clock, Host};
 use ingest::Ingest;
 use store::Store;
+use store_cassandra::Calendar;
 
 use crate::{
     change_log::{ChangeLog, WRITE_EVERY},
@@ -64,9 +65,10 @@ impl Task {
 }
 
 impl Sharing {
-    /// Over tables that are reached so, without reports of when metrics were read. For rehearsals. `local` is the embedded store.
-    pub fn over(tables: Arc<dyn Tables>, local: Store, host: Host) -> Sharing {
-        let log = Arc::new(ChangeLog::new(host.clock.clone()));
+    /// Over tables that are reached so and written by this calendar, without reports of when metrics were read. For rehearsals. `local` is the
+    /// embedded store.
+    pub fn over(tables: Arc<dyn Tables>, calendar: Arc<Calendar>, local: Store, host: Host) -> Sharing {
+        let log = Arc::new(ChangeLog::new(host.clock.clone(), calendar));
         Sharing::new(tables, log, local, host, (Duration::from_secs(86_400), 0.0))
     }
 
@@ -80,7 +82,7 @@ impl Sharing {
     ) -> Sharing {
         let clock: Arc<dyn Clock> = host.clock.clone();
         let last_seen = Arc::new(LastSeen::new(clock.clone(), touch_every, read_sample));
-        let driver = ClusterDriver::new(tables.clone(), local.clone(), last_seen.clone(), log.clone(), clock);
+        let driver = ClusterDriver::new(tables.clone(), local.clone(), last_seen.clone(), log.clone());
         Sharing { tables, driver: Arc::new(driver), last_seen, log, local, host }
     }
 

@@ -8,7 +8,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, OnceLock, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -17,7 +17,9 @@ use cluster::{AnswerBytes, AskError, HeadTransport, Heads, NodesTable, Peers, Sh
 use futures::future::{BoxFuture, FutureExt};
 use host::{Clock as _, Host, Random as _, SeededRandom};
 use store::{OtherWriters, Store, StoreError};
-use store_cassandra::{Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow, SharedTables};
+use store_cassandra::{
+    Calendar, Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow, SharedTables,
+};
 
 use crate::{Life, tables::OpenTables};
 
@@ -119,8 +121,8 @@ pub(crate) struct NodeEnd {
     number: u16,
     /// Whether its process has seen other nodes.
     has_others: Arc<AtomicBool>,
-    /// How far the calendar of another node is ahead.
-    ahead_ms: AtomicU64,
+    /// By which it writes, once its tables are open.
+    calendar: OnceLock<Arc<Calendar>>,
     /// Its way to the names in the tables.
     writer: OnceLock<Arc<InMemoryWriter>>,
     sharing: Mutex<Option<Sharing>>,
@@ -165,7 +167,7 @@ impl Network {
             place,
             number: self.number(place),
             has_others: Arc::default(),
-            ahead_ms: AtomicU64::new(0),
+            calendar: OnceLock::new(),
             writer: OnceLock::new(),
             sharing: Mutex::default(),
         })
@@ -322,19 +324,22 @@ impl OpenTables for NodeEnd {
         let link = NodeEnd {
             network: self.network.clone(),
             has_others: self.has_others.clone(),
-            ahead_ms: AtomicU64::new(0),
+            calendar: OnceLock::new(),
             writer: OnceLock::new(),
             sharing: Mutex::default(),
             ..*self
         };
         let writer = self.network.tables.writer((self.number, layout), host.clock.clone(), Arc::new(link), after);
-        let writer = Arc::new(writer);
+        let (writer, calendar) = (Arc::new(writer), Arc::new(Calendar::new(host.clock.clone())));
+        calendar.was(after);
+        writer.go_by(calendar.clone());
+        assert!(self.calendar.set(calendar.clone()).is_ok(), "an end is of one process");
         self.network.state().places[self.place].writer = Some(writer.clone());
         if !self.network.has_names {
             return Store { points: writer.clone(), shared: Some(writer), ..local };
         }
         assert!(self.writer.set(writer).is_ok(), "an end is of one process");
-        let sharing = Sharing::over(self.clone(), local, host.clone());
+        let sharing = Sharing::over(self.clone(), calendar, local, host.clone());
         let store = sharing.store();
         *self.sharing.lock().unwrap_or_else(PoisonError::into_inner) = Some(sharing);
         store
@@ -397,17 +402,13 @@ impl NodesTable for NodeEnd {
         self.has_others.store(true, Relaxed);
     }
 
-    fn follow_calendar(&self, ahead: Duration) {
-        // Nodes go on in turn: one that is ahead for that is not so in a moment.
-        let ahead = if self.network.has_skew.load(Relaxed) { ahead } else { Duration::ZERO };
-        self.ahead_ms.store(ahead.as_millis() as u64, Relaxed);
-        if let Some(writer) = &self.network.state().places[self.place].writer {
-            writer.set_ahead(ahead);
-        }
+    fn calendar(&self) -> &Calendar {
+        self.calendar.get().expect("its tables are open")
     }
 
-    fn ahead(&self) -> Duration {
-        Duration::from_millis(self.ahead_ms.load(Relaxed))
+    fn has_turns(&self) -> bool {
+        // A node that is ahead for that is not so in a moment.
+        !self.network.has_skew.load(Relaxed)
     }
 
     fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use cluster::{Cluster, Connection, IndexReadiness, Peers};
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use host::{Host, JudgingTime, SteadyClock};
 use ingest::{Ingest, IngestOptions, NameLimits};
 use metadata::{Finder, Registry};
@@ -45,6 +45,8 @@ pub struct Node {
     pub embedded: Arc<EmbeddedDriver>,
     /// Whether points are in it, and not in Cassandra.
     pub has_points: bool,
+    /// To await before points are accepted.
+    pub before_points: BoxFuture<'static, ()>,
     /// What must end before the node is ready.
     pub before_ready: BoxFuture<'static, ()>,
     /// What runs from then on until the stop.
@@ -106,6 +108,7 @@ impl Node {
             connection: None,
             peers: None,
             index: None,
+            before_points: Box::pin(std::future::ready(())),
             before_ready: Box::pin(std::future::ready(())),
             background: Vec::new(),
         })
@@ -131,9 +134,7 @@ impl Node {
         let (store, calls, ingest) = opening.ingest(cluster.store(), time).await?;
         let cluster = cluster.attach(ingest.clone(), Handle::current());
         // Without a schema a metric keeps the policy in the tables: it must be known before the first point.
-        if !has_schemas {
-            cluster.first_names().await;
-        }
+        let before_points = if has_schemas { Box::pin(std::future::ready(())) } else { cluster.first_names().boxed() };
         Ok(Node {
             store,
             events: embedded.clone(),
@@ -146,6 +147,7 @@ impl Node {
             connection: Some(cluster.connection().clone()),
             peers: Some(cluster.peers().clone()),
             index: cluster.index_readiness(),
+            before_points,
             before_ready: Box::pin(cluster.first_names()),
             background: cluster.tasks(),
         })

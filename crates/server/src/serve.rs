@@ -127,6 +127,11 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     ));
     let budget = ReceiveBudget::new(settings.receive.memory.0, host.clock.clone());
     metrics.count_budget(budget.clone());
+    // Before the names are read, which may take minutes: flushes wait until this node knows what others deleted while it was down.
+    let until_stored = until_stored(&mut node);
+    if signals.interrupt(&mut node.before_points).await.is_none() {
+        return stop_with(until_stored, &node, &settings).await;
+    }
     let listening = Listening {
         settings: &settings,
         node: &node,
@@ -140,10 +145,8 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         host,
     };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
-    // Before the names are read, which may take minutes: flushes wait until this node knows what others deleted while it was down.
-    let until_stored = until_stored(&mut node);
     if signals.interrupt(&mut node.before_ready).await.is_none() {
-        return stop_early();
+        return stop_with(until_stored, &node, &settings).await;
     }
     readiness.set_started(true);
     listeners.print(&settings);
@@ -166,6 +169,18 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
 fn stop_early() -> anyhow::Result<()> {
     tracing::info!("stopping during the start; no point is lost: the journal is replayed by the next start");
     Ok(())
+}
+
+/// A signal came before the program was ready, and what other nodes deleted is being followed: points that came after these deletions are
+/// accepted again before the process ends.
+async fn stop_with(mut until_stored: JoinSet<()>, node: &Node, settings: &Settings) -> anyhow::Result<()> {
+    until_stored.shutdown().await;
+    if tokio::time::timeout(settings.stop.timeout, node.ingest.followed_deletions_end()).await.is_err() {
+        tracing::warn!(
+            "stopped while metrics that another node deleted were deleted here; points that came for them since may be lost"
+        );
+    }
+    stop_early()
 }
 
 fn health(settings: &Settings, node: &Node, host: &Host) -> Arc<Health> {
