@@ -55,8 +55,8 @@ def binary():
 
 
 def variables(**more):
-    """The environment of the program: this one with `more`, without the variables that the tests themselves are told by, of which
-    the program would warn."""
+    """The environment of the program: this one with `more`, without the variables of the tests themselves: the program would warn
+    of them."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("PLUMBAGO")}
     return {**own, **more}
 
