@@ -66,7 +66,7 @@ pub(crate) fn make(
     let _lock = folder_lock::of_backups(disk, dir)?;
     let entries = disk.read_dir(dir).map_err(BackupError::io("reading", dir))?;
     let before = Before::of(disk, dir, moment.store)?;
-    for left in entries.iter().filter(|entry| is_unfinished(entry.name.to_str())) {
+    for left in entries.iter().filter(|entry| manifest::is_unfinished(entry.name.to_str())) {
         disk.remove_dir_all(&left.path)
             .map_err(BackupError::io("removing what an interrupted backup left", &left.path))?;
     }
@@ -79,11 +79,6 @@ pub(crate) fn make(
         let _ = disk.remove_dir_all(&draft);
     }
     made
-}
-
-fn is_unfinished(name: Option<&str>) -> bool {
-    name.and_then(|name| name.rsplit_once('.'))
-        .is_some_and(|(name, ending)| ending == manifest::UNFINISHED && manifest::number(name).is_some())
 }
 
 /// The newest backup before whose `backup.json` can be read, where there is one.

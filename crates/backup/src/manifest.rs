@@ -138,6 +138,19 @@ pub(crate) fn all(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>, Ba
     Ok(all)
 }
 
+/// A backup in a folder that was not completed.
+pub(crate) fn unfinished(disk: &dyn Disk, dir: &Path) -> Option<PathBuf> {
+    let entries = disk.read_dir(dir).unwrap_or_default().into_iter();
+    let found = entries.filter(|entry| is_unfinished(entry.name.to_str())).map(|entry| entry.path);
+    found.max()
+}
+
+/// Whether a name is that of a backup which was not completed.
+pub(crate) fn is_unfinished(name: Option<&str>) -> bool {
+    name.and_then(|name| name.rsplit_once('.'))
+        .is_some_and(|(name, ending)| ending == UNFINISHED && number(name).is_some())
+}
+
 /// A backup in a folder that is later than this one and has no manifest.
 fn later_without_manifest(disk: &dyn Disk, dir: &Path, than: u32) -> Option<PathBuf> {
     let entries = disk.read_dir(dir).unwrap_or_default();
@@ -170,9 +183,10 @@ pub(crate) fn other(disk: &dyn Disk, backup: &Path) -> String {
     found.map_or_else(String::new, |path| format!(" (the newest other one is {})", path.display()))
 }
 
-/// Refuses a folder that an interrupted backup or restore left.
-pub(crate) fn refuse_unfinished(path: &Path) -> Result<(), BackupError> {
-    if path.extension().is_some_and(|ending| ending == UNFINISHED) {
+/// Refuses a folder that an interrupted backup or restore left, under whichever path.
+pub(crate) fn refuse_unfinished(disk: &dyn Disk, path: &Path) -> Result<(), BackupError> {
+    let is_one = |path: &Path| path.extension().is_some_and(|ending| ending == UNFINISHED);
+    if is_one(path) || disk.canonicalize(path).is_ok_and(|path| is_one(&path)) {
         return Err(BackupError::Folder(format!(
             "{} is of an interrupted backup or restore, and not complete; name another one; the next backup or restore removes it",
             path.display()
@@ -186,7 +200,7 @@ pub(crate) fn refuse_unfinished(path: &Path) -> Result<(), BackupError> {
 /// # Errors
 /// There is none.
 pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
-    refuse_unfinished(path)?;
+    refuse_unfinished(disk, path)?;
     if is_backup(disk, path) {
         return Ok(path.to_owned());
     }

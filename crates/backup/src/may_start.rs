@@ -37,6 +37,7 @@ const OF_JOURNAL: &str = "versions 1 and 2";
 /// # Errors
 /// It is a backup, a restore into it was interrupted, a later version wrote part of it, or this user may not read a file of it.
 pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    manifest::refuse_unfinished(disk, data)?;
     if disk.exists(&data.join(manifest::FILE)) {
         return Err(BackupError::Folder(format!(
             "{data} is a backup ({file} is there), which a server would change: restore it into an empty folder, `plumbago restore {data} \
@@ -45,9 +46,9 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
             file = manifest::FILE,
         )));
     }
-    manifest::refuse_unfinished(data)?;
     let has_store = disk.exists(&data.join("store"));
-    if let Some(newest) = newest_backup(disk, data).filter(|_| !has_store) {
+    if let Some(newest) = newest_backup(disk, data).or_else(|| manifest::unfinished(disk, data)).filter(|_| !has_store)
+    {
         return Err(BackupError::Folder(format!(
             "{} has backups, such as {}: a server there would make a store next to them; name another data folder",
             data.display(),
@@ -142,7 +143,7 @@ pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupErr
 mod tests {
     use std::sync::Arc;
 
-    use host::{Call, FailingDisk, SimulatedDisk};
+    use host::{Call, FailingDisk, SimulatedDisk, SystemDisk};
 
     use super::*;
 
@@ -163,6 +164,15 @@ mod tests {
         assert!(error.starts_with("/backups has backups, such as /backups/backup-000001"), "{error}");
         disk.create_dir_all(Path::new("/backups/store")).unwrap();
         assert!(start().is_ok(), "it has points already");
+        disk.create_dir_all(Path::new("/first/backup-000001.unfinished/store")).unwrap();
+        let error = may_start(&disk, Path::new("/first")).unwrap_err().to_string();
+        assert!(error.starts_with("/first has backups, such as /first/backup-000001.unfinished"), "{error}");
+        disk.open(Path::new("/first/backup-000001.unfinished/backup.json"), Open::Create).unwrap();
+        let error = may_start(&disk, Path::new("/first/backup-000001.unfinished")).unwrap_err().to_string();
+        assert!(
+            error.contains("is of an interrupted backup or restore"),
+            "restore takes it no more than a start: {error}"
+        );
     }
 
     #[test]
@@ -183,6 +193,18 @@ mod tests {
             let error = may_start(&disk, Path::new("/data")).unwrap_err().to_string();
             assert!(error.contains(&format!("{denied}: ")), "{denied}: {error}");
             assert!(error.contains("must be able to read and write there"), "{denied}: {error}");
+        }
+    }
+
+    #[test]
+    fn an_unfinished_folder_is_refused_under_a_path_that_does_not_say_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let (unfinished, link) = (folder.path().join("data.unfinished"), folder.path().join("link"));
+        std::fs::create_dir_all(unfinished.join("store")).unwrap();
+        std::os::unix::fs::symlink(&unfinished, &link).unwrap();
+        for path in [unfinished.join("."), link] {
+            let error = may_start(&SystemDisk, &path).unwrap_err().to_string();
+            assert!(error.contains("is of an interrupted backup or restore"), "{error}");
         }
     }
 

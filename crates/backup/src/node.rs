@@ -121,7 +121,10 @@ fn refuse_inside(disk: &dyn Disk, data: &Path, dir: &Path) -> Result<(), BackupE
         () if dir.starts_with(&data) => format!("is in the data folder {}", data.display()),
         () => match dir.ancestors().find(|above| disk.exists(&above.join(manifest::FILE))) {
             Some(backup) => format!("is in the backup {}", backup.display()),
-            None => return Ok(()),
+            None => match dir.ancestors().find(|above| disk.exists(&above.join("store/spec"))) {
+                Some(data) => format!("is in the data folder {} of another server", data.display()),
+                None => return Ok(()),
+            },
         },
     };
     Err(BackupError::Folder(format!(

@@ -15,7 +15,10 @@ use std::{
 };
 
 use host::{DamagedFolder, Disk, Host, replace_file};
-use ingest::wal::{check_chain, name_of_missing, note_lengths, note_missing, read_contents, without_damage};
+use ingest::wal::{
+    check_chain, kept_losses, name_of_missing, note_lengths, note_missing, notes_of_missing, read_contents,
+    without_damage,
+};
 use metric::MetricId;
 use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, lost_rows, read_journal_mark, remade_manifest};
 
@@ -48,7 +51,7 @@ pub struct Repaired {
 /// Another process uses the folder, the disk fails, or part of the folder is of a later program.
 pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, BackupError> {
     let disk = &*host.disk;
-    refuse_unfinished(data)?;
+    refuse_unfinished(disk, data)?;
     let store = data.join("store");
     let in_use = if dry_run { lock_to_read(disk, data)? } else { lock(disk, data)? };
     // A folder that is refused stays as it is: no note is made here.
@@ -128,7 +131,12 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
 /// Writes `backup.json` again with the checksums of what is there.
 fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<()> {
     let mut files = Vec::new();
-    for path in below(disk, backup)?.into_iter().filter(|path| is_part(path) && path != Path::new(FILE)) {
+    let damaged = backup.join("damaged");
+    // What starts report of the journal goes to a restored folder.
+    let kept = kept_losses(disk, &damaged)?.into_iter().map(|(name, _)| name);
+    let notes = notes_of_missing(disk, &damaged)?.into_iter().chain(kept).map(|name| Path::new("damaged").join(name));
+    let parts = below(disk, backup)?.into_iter().filter(|path| is_part(path) && path != Path::new(FILE));
+    for path in parts.chain(notes) {
         let (bytes, sha256) = hash(disk, &backup.join(&path))?;
         let path = path.to_string_lossy().into_owned();
         let same = manifest.files.iter().find(|file| (&file.path, &file.sha256) == (&path, &sha256));

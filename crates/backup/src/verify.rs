@@ -14,7 +14,8 @@ use store::{LAST_NUMBER, StoreError};
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, ONE_BIT, StoredFile, check_file, check_log, check_spec, cut_logs,
     identity_of, is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows,
-    of_other_timeline, other_store, read_journal_mark, read_manifest, remade_manifest, unlisted_rows, without_name,
+    of_other_timeline, other_store, read_journal_mark, read_manifest, remade_manifest, store_of_manifest,
+    unlisted_rows, without_name,
 };
 
 use crate::{
@@ -274,7 +275,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             report.add(PathBuf::from(host::NOTE_OF_SYNCS), DamagedPart::of_file("file", 0, error.to_string()));
         }
     }
-    compare_with_manifest(disk, data, &mut report);
+    compare_with_manifest(disk, data, store, &mut report);
     match foreign {
         Some(ours) => {
             let how = format!("it is of another store than the files next to it, which are of the store {ours:032x}");
@@ -430,6 +431,15 @@ pub fn verify_backup(disk: &dyn Disk, backup: &Path) -> Result<(Manifest, Report
 /// Each file of a backup must be what its `backup.json` says.
 pub(crate) fn compare_with_backup(disk: &dyn Disk, backup: &Path, manifest: &Manifest, report: &mut Report) {
     report.files.retain(|file| file.path != Path::new(manifest::FILE));
+    for lacking in manifest.lacking.iter().map(Path::new).filter(|path| !disk.exists(&backup.join(path))) {
+        let files = report.files.len();
+        report.files.retain(|file| file.path != lacking);
+        if report.files.len() < files {
+            let how = "the backup lacks it, as it says: a restore gives up what it had".to_owned();
+            let loss = KnownLoss { file: lacking.to_owned(), how, metrics: None, span: None };
+            report.known_losses.push(loss);
+        }
+    }
     for expected in &manifest.files {
         let path = PathBuf::from(&expected.path);
         let fault = match hash(disk, &backup.join(&path)) {
@@ -656,7 +666,7 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
 }
 
 /// The manifest of the files of rows says which there must be.
-fn compare_with_manifest(disk: &dyn Disk, data: &Path, report: &mut Report) {
+fn compare_with_manifest(disk: &dyn Disk, data: &Path, ours: Option<u128>, report: &mut Report) {
     let store = data.join("store");
     let manifest = Path::new("store/manifest").to_owned();
     if !disk.exists(&data.join(&manifest)) {
@@ -669,7 +679,14 @@ fn compare_with_manifest(disk: &dyn Disk, data: &Path, report: &mut Report) {
         }
         return;
     }
-    match missing_rows(disk, &store) {
+    let other = ours.and_then(|ours| store_of_manifest(disk, &store).filter(|other| *other != ours));
+    let missing = match other {
+        Some(other) => {
+            Err(format!("it is of the store {other:032x}; a start makes it again of the files that are there"))
+        }
+        None => missing_rows(disk, &store),
+    };
+    match missing {
         Ok(files) => {
             for file in files {
                 let how = "is in the manifest, but missing";

@@ -26,6 +26,9 @@ use crate::{asked::Asked, metric_names::metric_names};
 /// How the name of a proof begins.
 pub const PROOF: &str = ".plumbago-";
 
+/// How a finding of a backup begins, which the next backup ends where it does not find it.
+const FOUND_BY_BACKUP: &str = "found by a backup: ";
+
 /// The backups since the start.
 #[derive(Default)]
 pub struct BackupCounters {
@@ -73,6 +76,8 @@ impl Backups {
             tracing::error!(backup = %path.display(), places = damage.len(),
                 "files of the data folder are damaged, and so is the backup; see Damage in docs/operating.md");
         }
+        let is_found = |found: &Damage| places(&damaged).any(|(file, _)| file.path.display().to_string() == found.file);
+        self.damage.mend(|found| found.how.starts_with(FOUND_BY_BACKUP) && !is_found(found));
         let known = self.damage.examples();
         for (file, part) in places(&damaged) {
             let path = file.path.display().to_string();
@@ -84,7 +89,7 @@ impl Backups {
                 found_at: self.node.clock.now(),
                 what: part.what,
                 file: path,
-                how: format!("found by a backup: {}", part.how),
+                how: format!("{FOUND_BY_BACKUP}{}", part.how),
                 bytes: part.bytes,
                 metrics: part.metrics,
                 span: part.span,

@@ -12,6 +12,9 @@ use store::{Damage, DamageLog};
 
 use crate::row_file::{Index, MarkedBlock};
 
+/// What a finding says of a file of rows that the manifest does not have.
+pub(crate) const UNLISTED: &str = "the manifest does not have it; its rows are used";
+
 /// Files that are kept open.
 const OPEN_FILES: usize = 256;
 
@@ -110,17 +113,35 @@ impl Shared {
             let Damage { what, file, how, bytes, metrics, span, moved_to, .. } = damage;
             let metrics = metrics.map(|(first, last)| format!("{first} to {last}"));
             let span = span.map(|(from, until)| format!("{} to {}", utc(from), utc(until)));
-            tracing::error!(
-                what,
-                file,
-                how,
-                bytes,
-                metrics,
-                span,
-                moved_to,
-                "the store has damaged bytes; what they held is missing from answers, or older values are in its place; \
-                 everything else is served; restore the file from a backup if there is one"
-            );
+            match what {
+                "manifest" => tracing::error!(
+                    file,
+                    how,
+                    bytes,
+                    moved_to,
+                    "the list of the files of rows is damaged or was lost; all files that are there are used; compare the folder with a \
+                     backup (plumbago verify of both), put back files that are missing, and plumbago repair ends this report"
+                ),
+                _ if how == UNLISTED => tracing::warn!(
+                    file,
+                    bytes,
+                    metrics,
+                    span,
+                    "the list of the files of rows does not have a file that is there, as where it was put back; its rows are used, and \
+                     nothing is missing"
+                ),
+                _ => tracing::error!(
+                    what,
+                    file,
+                    how,
+                    bytes,
+                    metrics,
+                    span,
+                    moved_to,
+                    "the store has damaged bytes; what they held is missing from answers, or older values are in its place; \
+                     everything else is served; restore the file from a backup if there is one"
+                ),
+            }
         }
     }
 }

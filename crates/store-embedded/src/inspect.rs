@@ -23,6 +23,7 @@ use crate::{
     row_file::{self, Flushes, Header},
     spec,
     status::{self, StoredFile},
+    survey::other_store,
     tables::{EVENTS_CUT, NAMES_CUT},
     timeline, window_key,
 };
@@ -42,6 +43,14 @@ pub fn check_spec(disk: &dyn Disk, store: &Path) -> Result<u128, String> {
     spec::store_of(&bytes).ok_or_else(|| "its checksum is wrong, or another program wrote it".to_owned())
 }
 
+/// The manifest, where it can be read and is not of another store: a start uses no such one.
+fn own_manifest(disk: &dyn Disk, store: &Path) -> Option<Manifest> {
+    let manifest = status::manifest_of(disk, store)?;
+    let Ok(named) = check_spec(disk, store) else { return Some(manifest) };
+    let is_own = manifest.store == named || other_store(disk, store, named) == Some(manifest.store);
+    is_own.then_some(manifest)
+}
+
 /// Whether a folder is of layout 1, which opening it converts.
 pub fn is_layout_1(disk: &dyn Disk, store: &Path) -> bool {
     let text = read_file_checked(disk, &store.join("spec"), spec::LONGEST, |_| true);
@@ -51,7 +60,7 @@ pub fn is_layout_1(disk: &dyn Disk, store: &Path) -> bool {
 /// Runs of the ids that rows were stored for and whose records the log of names has lost, first and last: those behind its end,
 /// and those that a start found missing and noted.
 pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
-    let manifest = status::manifest_of(disk, store);
+    let manifest = own_manifest(disk, store);
     let Some(manifest) = manifest else { return Vec::new() };
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     let stored = manifest.metrics_below.max(of_files.unwrap_or(0));
@@ -122,7 +131,7 @@ pub struct LostRows {
 
 /// The rows that a manifest says are lost, also with files that are missing still; none where it cannot be read.
 pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
-    let manifest = status::manifest_of(disk, store);
+    let manifest = own_manifest(disk, store);
     let Some(manifest) = manifest else { return Vec::new() };
     let missing = manifest.missing.iter().filter(|file| !disk.exists(&store.join(file.path())));
     let missing = missing.map(|file| LostRows {
@@ -146,7 +155,7 @@ pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
 
 /// What is known of a manifest that a start made again of the files that were there, until a repair.
 pub fn remade_manifest(disk: &dyn Disk, store: &Path) -> Option<String> {
-    status::manifest_of(disk, store)?.remade.map(opening::remade_text)
+    own_manifest(disk, store)?.remade.map(opening::remade_text)
 }
 
 /// What damage has cost the log of names, as starts have noted it until a repair.
@@ -303,6 +312,10 @@ pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathBuf, 
     else {
         return Ok(Vec::new());
     };
+    // A start uses no manifest of another store.
+    if manifest.store != ours {
+        return Ok(Vec::new());
+    }
     let mut unlisted = Vec::new();
     for of_table in list(disk, store)? {
         let Some(table) = of_table.file_name().and_then(|name| table_of(name.to_str()?)) else { continue };

@@ -52,6 +52,11 @@ pub fn read_manifest(disk: &dyn Disk, store: &Path) -> Result<Vec<StoredFile>, S
     }
 }
 
+/// The store that a manifest is of. `None` where it cannot be read.
+pub fn store_of_manifest(disk: &dyn Disk, store: &Path) -> Option<u128> {
+    manifest_of(disk, store).map(|manifest| manifest.store)
+}
+
 /// How much of the journal the manifest of a store says is stored, without opening it. `None` where it does not say.
 pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
     manifest_of(disk, store)?.journal

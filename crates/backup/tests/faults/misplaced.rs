@@ -95,6 +95,22 @@ fn a_copy_of_a_file_of_rows_under_a_number_that_the_manifest_does_not_have_costs
 }
 
 #[test]
+fn a_manifest_of_another_store_is_damaged_and_says_nothing_of_the_files() {
+    let ((disk, whole), (other, _)) = (filled(&new_disk()), filled(&new_disk()));
+    let manifest = Path::new(DATA).join("store/manifest");
+    let theirs = other.read(&manifest).unwrap();
+    disk.rot(&manifest, |bytes| *bytes = theirs.clone()).unwrap();
+    let report = verify(&disk, Path::new(DATA)).unwrap();
+    let found: Vec<_> = report.faults().map(|(_, part)| (part.what, part.how.contains("it is of the store"))).collect();
+    assert_eq!(found, [("manifest", true)]);
+    let shared: Arc<dyn Disk> = Arc::new(disk.kill());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    assert_eq!(life.served(), whole);
+    life.end();
+    assert!(repair_on(&disk, false).after.unwrap().is_good());
+}
+
+#[test]
 fn a_file_whose_rows_a_merged_one_has_is_not_missing() {
     let disk = new_disk();
     let start = || Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();

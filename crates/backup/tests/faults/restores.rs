@@ -2,7 +2,7 @@
 
 use std::{path::Path, sync::Arc};
 
-use backup::{BackupError, Restored, costs, repair, restore, verify_backup};
+use backup::{BackupError, Restored, costs, repair, restore, verify, verify_backup};
 use host::{Disk, SimulatedDisk};
 
 use super::{
@@ -125,6 +125,39 @@ fn a_backup_that_cannot_be_read_is_refused_with_the_name_of_another() {
     disk.rot(&made.path.join("backup.json"), |bytes| bytes.truncate(100)).unwrap();
     let error = restore_on(&disk).unwrap_err().to_string();
     assert!(error.contains("the newest other one is /backups/backup-000001"), "{error}");
+}
+
+#[test]
+fn what_a_repaired_copy_of_a_backup_lacks_of_the_journal_is_reported_once_it_is_restored() {
+    type Damage = fn(&SimulatedDisk, &Path);
+    let damages: [(Damage, &str); 2] = [
+        (|disk, segment| disk.remove_file(segment).unwrap(), "a segment of the journal was missing"),
+        (|disk, segment| disk.rot(segment, |bytes| bytes[100..140].fill(0)).unwrap(), "damaged bytes"),
+    ];
+    for (damage, report) in damages {
+        let (disk, _) = with_backup();
+        let copy = Path::new(BACKUPS).join("backup-000001");
+        let segments = disk.files(&copy.join("journal"));
+        let segment = segments
+            .into_iter()
+            .map(|(path, _)| path)
+            .find(|path| path.extension().is_some_and(|end| end == "journal"));
+        damage(&disk, &segment.unwrap());
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        assert!(repair(&host(&shared), &copy, false).unwrap().after.unwrap().is_good());
+        assert!(verify_backup(&disk, &copy).unwrap().1.is_good());
+        restore_on(&disk).unwrap();
+        for _ in 0..2 {
+            let found = verify(&disk, Path::new(TARGET)).unwrap();
+            assert!(found.is_good(), "{found:?}");
+            let losses = &found.known_losses;
+            assert!(
+                losses.iter().any(|loss| loss.file.starts_with("damaged") && loss.how.contains(report)),
+                "{losses:?}"
+            );
+            served(&disk).unwrap();
+        }
+    }
 }
 
 #[test]

@@ -117,7 +117,8 @@ pub fn restore(options: &RestoreOptions, host: &Host) -> anyhow::Result<ExitCode
 pub fn verify(options: &VerifyOptions, host: &Host) -> anyhow::Result<ExitCode> {
     let disk = &*host.disk;
     // What an interrupted backup or restore left has a store, too.
-    let is_unfinished = options.folder.extension().is_some_and(|ending| ending == "unfinished");
+    let folder = disk.canonicalize(&options.folder).unwrap_or_else(|_| options.folder.clone());
+    let is_unfinished = folder.extension().is_some_and(|ending| ending == "unfinished");
     let is_data = disk.exists(&options.folder.join("store")) && !disk.exists(&options.folder.join("backup.json"));
     let data = is_data && !is_unfinished;
     if let Some(newest) = backup::newest_backup(disk, &options.folder).filter(|_| data) {

@@ -6,7 +6,7 @@ use metric::{Stage, Timestamp};
 use store::{Damage, StoreError};
 
 use crate::{
-    cache::Shared,
+    cache::{Shared, UNLISTED},
     commits::MANIFEST,
     lost::LostPart,
     manifest::ManifestFile,
@@ -141,7 +141,7 @@ impl Reports<'_> {
         self.shared.report(Damage {
             what: "file of rows",
             file: self.shared.shown(file.path()),
-            how: "the manifest does not have it; its rows are used".to_owned(),
+            how: UNLISTED.to_owned(),
             bytes: file.len(),
             metrics: Some(file.summary().metrics),
             span: Some(span((file.header().table, file.header().window))),
