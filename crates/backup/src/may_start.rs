@@ -29,6 +29,9 @@ const FILES: [&str; 11] = [
     "store/manifest",
 ];
 
+/// Folders of a data folder.
+const FOLDERS: [&str; 6] = ["journal", "store", "store/names", "store/events", "damaged", "trash"];
+
 /// Versions of segments of the journal that this program reads.
 const OF_JOURNAL: &str = "versions 1 and 2";
 
@@ -72,7 +75,31 @@ pub fn may_start(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
         )));
     }
     refuse_forbidden(disk, data)?;
+    refuse_other_kinds(disk, data)?;
     refuse_newer(disk, data)
+}
+
+/// Refuses a data folder in which a folder is in the place of a file, or a file in the place of a folder: a start cannot go on without
+/// these, and cannot move what an operator has put there.
+///
+/// # Errors
+/// There is such a one.
+pub(crate) fn refuse_other_kinds(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    let wrong = |path: &Path, is: &str, must_be: &str| {
+        let text = format!("{} is {is} and must be {must_be}; nothing was changed: move it away", path.display());
+        Err(BackupError::Folder(text))
+    };
+    for path in FILES.map(|file| data.join(file)) {
+        if disk.exists(&path) && disk.read_dir(&path).is_ok() {
+            return wrong(&path, "a folder", "a file");
+        }
+    }
+    for path in FOLDERS.map(|folder| data.join(folder)) {
+        if matches!(disk.read_dir(&path), Err(error) if error.kind() == io::ErrorKind::NotADirectory) {
+            return wrong(&path, "not a folder", "one");
+        }
+    }
+    Ok(())
 }
 
 /// The newest complete backup in a folder: it is one of backups, and no data folder.
@@ -193,6 +220,20 @@ mod tests {
             let error = may_start(&disk, Path::new("/data")).unwrap_err().to_string();
             assert!(error.contains(&format!("{denied}: ")), "{denied}: {error}");
             assert!(error.contains("must be able to read and write there"), "{denied}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_folder_in_the_place_of_a_file_or_a_file_in_the_place_of_a_folder_is_refused_by_name() {
+        for (place, is_folder) in [("segments", true), ("store/spec", true), ("damaged", false), ("journal", false)] {
+            let data = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(data.path().join("store")).unwrap();
+            may_start(&SystemDisk, data.path()).unwrap();
+            let path = data.path().join(place);
+            let made = if is_folder { std::fs::create_dir(&path) } else { std::fs::write(&path, "text") };
+            made.unwrap();
+            let error = may_start(&SystemDisk, data.path()).unwrap_err().to_string();
+            assert!(error.starts_with(&format!("{} is ", path.display())) && error.contains("move it away"), "{error}");
         }
     }
 

@@ -22,7 +22,7 @@ use crate::{
     error::{BackupError, with_next_step},
     files::{below, hash},
     manifest::{self, Manifest},
-    may_start::refuse_newer,
+    may_start::{refuse_newer, refuse_other_kinds},
     same_names,
 };
 
@@ -248,6 +248,7 @@ pub(crate) fn is_part(path: &Path) -> bool {
 
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
 pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
+    refuse_other_kinds(disk, data)?;
     refuse_newer(disk, data)?;
     if is_layout_1(disk, &data.join("store")) {
         return Err(BackupError::Folder(format!(

@@ -24,6 +24,8 @@ pub fn backup(options: &BackupOptions, host: &Host) -> anyhow::Result<ExitCode> 
     let disk = &*host.disk;
     let settings = config::load(&options.config, options.overrides(), disk)?;
     let server = server(&settings, "the server has no HTTP port (listen.http is off); set one to make backups", disk)?;
+    // Before a folder is made for nothing.
+    request(&server, "GET", "/healthy", "")?;
     make_folder(disk, &options.dir).with_context(|| format!("cannot make {}", options.dir.display()))?;
     let dir = disk.canonicalize(&options.dir)?;
     let proof = format!("{PROOF}{:016x}", host.random.bits());

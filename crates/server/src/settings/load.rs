@@ -81,7 +81,17 @@ fn problems_of_file(settings: &mut Settings, text: &str) -> Vec<(usize, String)>
     let mut problems = Vec::new();
     let document = match DeTable::parse(text) {
         Ok(document) => document.into_inner(),
-        Err(error) => return vec![(error.span().map_or(0, |span| span.start), error.message().to_owned())],
+        Err(error) => {
+            let span = error.span().unwrap_or_default();
+            let message = match error.message() {
+                "duplicate key" => {
+                    let key = text.get(span.clone()).unwrap_or_default();
+                    format!("'{key}' is there twice; keep one, and write a section once, with all of its keys below")
+                }
+                message => message.to_owned(),
+            };
+            return vec![(span.start, message)];
+        }
     };
     for (section, value) in document.iter() {
         let name = section.get_ref().as_ref();
@@ -282,6 +292,15 @@ mod tests {
         );
         let problems = from_file("[data]\nconf_dir = \"x\"\n").unwrap_err();
         assert_eq!(problems, ["p.toml:2: data.conf_dir is not a setting; there is rules.conf_dir"]);
+    }
+
+    #[test]
+    fn a_key_or_section_that_is_there_twice_is_named_with_what_to_do() {
+        let advice = "is there twice; keep one, and write a section once, with all of its keys below";
+        let problems = from_file("[listen]\nline = \"off\"\nline = \"off\"\n").unwrap_err();
+        assert_eq!(problems, [format!("p.toml:3: 'line' {advice}")]);
+        let problems = from_file("[listen]\nline = \"off\"\n[listen]\nudp = true\n").unwrap_err();
+        assert_eq!(problems, [format!("p.toml:3: 'listen' {advice}")]);
     }
 
     #[test]
