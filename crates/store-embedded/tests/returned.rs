@@ -204,6 +204,28 @@ fn a_file_that_goes_while_the_store_is_open_is_reported_as_missing_until_it_is_b
 }
 
 #[test]
+fn a_missing_file_is_not_reported_any_more_once_its_window_has_expired() {
+    for is_missing_before in [true, false] {
+        let data = tempfile::tempdir().unwrap();
+        let store = data.path().join("store");
+        let second = three(&store, data.path()).remove(1);
+        let remove = || fs::remove_file(&second).unwrap();
+        if is_missing_before {
+            remove();
+            drop(EmbeddedDriver::open(&store, options(data.path())).unwrap());
+        }
+        let opened = options(data.path());
+        let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+        if !is_missing_before {
+            remove();
+        }
+        assert!(read(&driver, 1).1 && found(&opened).len() == 1);
+        block_on(driver.expire(9_999_999_999)).unwrap();
+        assert_eq!((found(&opened), read(&driver, 1)), (vec![], (vec![], false)));
+    }
+}
+
+#[test]
 fn a_window_whose_folder_was_missing_is_used_when_it_comes_back() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

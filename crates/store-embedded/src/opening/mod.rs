@@ -20,8 +20,8 @@ use std::{
 use host::{DirEntry, Disk, read_file_checked, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
-pub(crate) use self::reports::remade_text;
-use self::reports::{Reports, UNTIL_BACK, UNTIL_READ, span};
+use self::reports::{Reports, UNTIL_READ, span};
+pub(crate) use self::reports::{UNTIL_BACK, remade_text};
 use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},

@@ -20,7 +20,7 @@ pub(super) const UNTIL_READ: &str =
     "its rows are missing from answers, or older ones are in their place, until it can be read; retrying";
 
 /// The end of what later starts say of a file that one did not find.
-pub(super) const UNTIL_BACK: &str = "; points are missing or are older than what was stored, until the file is put back, which is \
+pub(crate) const UNTIL_BACK: &str = "; points are missing or are older than what was stored, until the file is put back, which is \
                                      noticed within a minute, or until the window expires";
 
 /// What is known of a manifest that a start made again at this time.

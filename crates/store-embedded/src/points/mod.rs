@@ -29,10 +29,10 @@ use crate::{
     folder::io_error,
     lost::Lost,
     manifest::{Manifest, ManifestFile},
-    opening::{self, Found},
+    opening::{self, Found, UNTIL_BACK},
     owner::Owner,
     record_log::{LogEnds, LogFiles},
-    row_file::{self, Flushes, Header, Lookup, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
+    row_file::{self, Flushes, Header, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
     timeline,
@@ -387,6 +387,12 @@ impl Points {
         }
         commits.expired.remove(&key);
         commits.set_behind();
+        // Nothing waits any more for its files.
+        let folder = self.shared.shown(&path);
+        self.shared.damage.mend(|damage| {
+            let was_missing = damage.how == MISSING || damage.how.ends_with(UNTIL_BACK);
+            was_missing && Path::new(&damage.file).starts_with(&folder)
+        });
         Ok(())
     }
 
