@@ -484,6 +484,16 @@ mod tests {
         assert_eq!(stage(&derived.rows, 1), [(2, 60.0, 60)]);
         assert_eq!(stage(&derived.rows, 2), []);
         assert_eq!(derived.doubtful, [(1, 1), (2, 0)]);
+        // Minutes of the first hour alone may be damaged: the second one is made of those that are there.
+        let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 2);
+        plan.note_damage(0, Some((&[], &[0..60])));
+        let mut half: Vec<f64> = minutes.clone();
+        half[100..].fill(f64::NAN);
+        cells[0] = (&half, &[]);
+        cells[hours(&plan)] = (&values[..1], &counts[..1]);
+        let derived = plan.derive(&cells);
+        assert_eq!((stage(&derived.rows, 1), derived.doubtful), (vec![(2, 40.0, 40)], vec![(1, 1), (2, 0)]));
+        cells[0] = (&minutes, &[]);
         // Points that no row counts yet are added to the row.
         let this_writer = Stored::Through { last: 60, horizon: None };
         let coverage = Coverage { this_writer, ..coverage(Stored::Unknown, EXPIRED) };
@@ -501,7 +511,7 @@ mod tests {
         let derived = |places: std::ops::Range<u32>| {
             let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, 3 * 3600), 1);
             assert_eq!(plan.needs()[0], Need { stage: 0, slots: 60..180 });
-            plan.note_damage(0, Some(&[0..0, places]));
+            plan.note_damage(0, Some((&[0..0, places], &[])));
             let mut cells: Vec<(&[f64], &[u32])> = vec![(&[], &[]); plan.needs().len()];
             let (hours, counts) = ([501.0, f64::NAN], [6, 0]);
             cells[1] = (&hours, &counts);
@@ -614,7 +624,7 @@ mod tests {
             let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, 3 * 3600), 2);
             let hours = plan.needs().iter().position(|need| need.stage == 1).unwrap();
             assert_eq!(plan.needs()[hours].slots, 0..24);
-            plan.note_damage(hours, Some(&[0..0, places]));
+            plan.note_damage(hours, Some((&[0..0, places], &[])));
             let derived = plan.derive(&vec![(&[][..], &[][..]); plan.needs().len()]);
             ([stage(&derived.rows, 1), stage(&derived.rows, 2)], derived.doubtful)
         };

@@ -33,7 +33,7 @@ pub use derive::ReadRows;
 pub use late::{Change, counted_before, with_changes};
 pub use next_partials::{DerivedRows, NextPartials, WritePlan};
 pub use pending_points::{Growth, PendingPoints, StagePoint};
-pub use plan::{Need, ReadPlan};
+pub use plan::{Need, Places, ReadPlan};
 pub use rows::DerivedRow;
 pub use sorted_points::SortedPoints;
 pub use stored::{Coverage, Stored};

@@ -5,7 +5,7 @@ use std::ops::Range;
 use metric::{Aggregation, Partial, Policy, ROW_POINTS, Retention, Slot, Timestamp};
 
 use crate::{
-    Coverage, DerivedRow, Need, ReadPlan, SortedPoints, Stored, WriterPartials, derive::DerivedStage,
+    Coverage, DerivedRow, Need, Places, ReadPlan, SortedPoints, Stored, WriterPartials, derive::DerivedStage,
     rollup::CoarseStage,
 };
 
@@ -80,7 +80,7 @@ impl<'a> WritePlan<'a> {
     }
 
     /// As [`ReadPlan::note_damage`].
-    pub fn note_damage(&mut self, need: usize, places: Option<&[Range<u32>]>) {
+    pub fn note_damage(&mut self, need: usize, places: Option<Places<'_>>) {
         if need < self.plan.needs().len() {
             self.plan.note_damage(need, places);
         } else {

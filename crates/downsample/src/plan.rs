@@ -18,6 +18,9 @@ pub struct Need {
     pub slots: Range<Slot>,
 }
 
+/// Places of stored slots that cannot be read, and of those that cannot where they are missing.
+pub type Places<'a> = (&'a [Range<u32>], &'a [Range<u32>]);
+
 /// A derivation for a reader: the slots of some stages that change, and the stored slots to fetch for them.
 #[derive(Debug)]
 pub struct ReadPlan<'a> {
@@ -96,14 +99,15 @@ impl<'a> ReadPlan<'a> {
         self.stages.iter().flat_map(|stage| &stage.known).map(|slots| slots.len()).sum()
     }
 
-    /// Stored slots of the need at this place cannot be read: no row is made from what is missing there. `places` are those slots
-    /// where they are known, and whatever is missing otherwise.
-    pub fn note_damage(&mut self, need: usize, places: Option<&[Range<u32>]>) {
+    /// Stored slots of the need at this place cannot be read: no row is made from what is missing there. `places` are the damaged ones, and
+    /// those that are damaged if they are missing; without them, whatever is missing is.
+    pub fn note_damage(&mut self, need: usize, places: Option<Places<'_>>) {
         let Need { stage, slots } = self.needs[need].clone();
-        let Some(places) = places else { return self.damaged.push(Need { stage, slots }) };
-        let damaged = self.slots_at(need, places);
+        let Some((damaged, doubted)) = places else { return self.damaged.push(Need { stage, slots }) };
+        let damaged = self.slots_at(need, damaged);
         self.known_damage.extend(damaged.iter().cloned());
         self.damaged.extend(damaged);
+        self.damaged.extend(self.slots_at(need, doubted));
     }
 
     /// Stored slots of the need at this place, at these places, may have an older value than one that cannot be read: no row is made

@@ -79,6 +79,18 @@ fn reported(data: &Path) -> Vec<(MetricId, MetricId)> {
 }
 
 #[test]
+fn slots_that_are_newer_than_all_that_a_missing_file_had_are_not_in_doubt() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::remove_file(two_files(folder.path())).unwrap();
+    let driver = open(folder.path());
+    let Run { metric, name, table, aggregation, .. } = run(1_500);
+    let fetch = Fetch { metric, name, table, first_slot: SECOND_GROUP, end_slot: SECOND_GROUP + 500, aggregation };
+    let cells = block_on(driver.fetch(vec![fetch])).unwrap().remove(0);
+    assert!(cells.is_damaged && cells.is_away);
+    assert_eq!(cells.damage(), Some((&[][..], &[0..2][..])), "the file had slots of both groups, two in this one");
+}
+
+#[test]
 fn a_missing_file_touches_the_metrics_that_it_had_also_once_a_repair_has_given_it_up() {
     let data = tempfile::tempdir().unwrap();
     let path = two_files(data.path());

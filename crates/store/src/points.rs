@@ -58,8 +58,13 @@ pub struct Cells {
     pub is_damaged: bool,
     /// Places that are known to be damaged, in no order. They are NaN.
     pub damaged_at: Vec<Range<u32>>,
-    /// Whether `damaged_at` has all that is damaged. Without it each slot that is NaN may be damaged where `is_damaged` is true.
+    /// Whether `damaged_at` has all that is damaged.
     pub is_damage_known: bool,
+    /// Places of slots that may be damaged, if they are NaN, in no order.
+    pub doubted_at: Vec<Range<u32>>,
+    /// Whether `damaged_at` and `doubted_at` have all that may be damaged. Without it each slot that is NaN may be damaged where `is_damaged`
+    /// is true.
+    pub is_doubt_known: bool,
     /// Places whose value may be older than one that cannot be read, sorted and apart: it is shown, and nothing is derived from it.
     /// `is_damaged` is true as well.
     pub outdated_at: Vec<Range<u32>>,
@@ -82,13 +87,26 @@ impl Cells {
     /// Notes that the slots at these places are damaged.
     pub fn note_damage_at(&mut self, places: Range<u32>) {
         self.is_damage_known |= !self.is_damaged;
+        self.is_doubt_known |= !self.is_damaged;
         self.is_damaged = true;
         self.damaged_at.push(places);
+    }
+
+    /// Notes that those slots at these places that are NaN may be damaged.
+    pub fn note_doubt_at(&mut self, places: Range<u32>) {
+        self.is_doubt_known |= !self.is_damaged;
+        (self.is_damaged, self.is_damage_known) = (true, false);
+        self.doubted_at.push(places);
     }
 
     /// The damaged places; `None` where not all of them are known.
     pub fn known_damage(&self) -> Option<&[Range<u32>]> {
         self.is_damage_known.then_some(&*self.damaged_at)
+    }
+
+    /// The damaged places, and those that may be damaged where they are NaN; `None` where not all of them are known.
+    pub fn damage(&self) -> Option<(&[Range<u32>], &[Range<u32>])> {
+        self.is_doubt_known.then_some((&*self.damaged_at, &*self.doubted_at))
     }
 
     /// Notes that the value at this place may be older than one that cannot be read. Places may come in any order.
@@ -133,6 +151,7 @@ impl Cells {
     /// Notes that slots of other cells could not be read, where these cells have values of those.
     pub fn note_unread_of(&mut self, other: &Cells) {
         self.is_damage_known &= !other.is_damaged;
+        self.is_doubt_known &= !other.is_damaged;
         self.is_damaged |= other.is_damaged;
         self.is_unreadable |= other.is_unreadable;
         self.is_away |= other.is_away;
@@ -140,11 +159,15 @@ impl Cells {
 
     /// Notes what of a part could not be read, whose first place is `place` here.
     pub fn note_unread_of_part(&mut self, place: u32, part: &Cells) {
-        let is_known = part.is_damage_known && (self.is_damage_known || !self.is_damaged);
+        let is_known = |of_part: bool, of_whole: bool| of_part && (of_whole || !self.is_damaged);
+        let is_damage_known = is_known(part.is_damage_known, self.is_damage_known);
+        let is_doubt_known = is_known(part.is_doubt_known, self.is_doubt_known);
         self.note_unread_of(part);
-        self.is_damage_known |= is_known;
+        self.is_damage_known |= is_damage_known;
+        self.is_doubt_known |= is_doubt_known;
         let of_whole = |places: &Range<u32>| place + places.start..place + places.end;
         self.damaged_at.extend(part.damaged_at.iter().map(of_whole));
+        self.doubted_at.extend(part.doubted_at.iter().map(of_whole));
         // Parts may come in any order.
         part.outdated_at.iter().flat_map(of_whole).for_each(|place| self.note_outdated(place));
     }

@@ -277,7 +277,7 @@ impl GroupRows {
             }
             FlushPlan::Derive(mut plan) => {
                 damaged.for_each(|(need, cells)| {
-                    plan.note_damage(need, cells.known_damage());
+                    plan.note_damage(need, cells.damage());
                     plan.note_outdated(need, &cells.outdated_at);
                 });
                 latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));
@@ -291,7 +291,7 @@ impl GroupRows {
             }
             FlushPlan::Rows(mut plan) => {
                 damaged.for_each(|(need, cells)| {
-                    plan.note_damage(need, cells.known_damage());
+                    plan.note_damage(need, cells.damage());
                     plan.note_outdated(need, &cells.outdated_at);
                 });
                 latest.for_each(|(need, place, time)| plan.note_latest(need, place, time));

@@ -114,7 +114,7 @@ impl Attempt<'_> {
         }
         let damaged = stored.iter().enumerate().filter(|(_, cells)| cells.is_damaged);
         damaged.for_each(|(need, cells)| {
-            plan.note_damage(need, cells.known_damage());
+            plan.note_damage(need, cells.damage());
             plan.note_outdated(need, &cells.outdated_at);
         });
         let cells: Vec<(&[f64], &[u32])> = stored.iter().map(|cells| (&cells.values[..], &cells.counts[..])).collect();

@@ -124,7 +124,7 @@ impl OlderJobs<'_> {
             cells = rest;
             for (need, cells) in own.iter().enumerate() {
                 if cells.is_damaged {
-                    plan.note_damage(need, cells.known_damage());
+                    plan.note_damage(need, cells.damage());
                     plan.note_outdated(need, &cells.outdated_at);
                 }
                 cells.latest_at.iter().for_each(|&(place, time)| plan.note_latest(need, place, time));

@@ -307,7 +307,7 @@ impl Reading {
             let needed: Vec<Cells> = cells.take(plan.needs().len()).collect();
             for (need, cells) in needed.iter().enumerate() {
                 if cells.is_damaged {
-                    plan.note_damage(need, cells.known_damage());
+                    plan.note_damage(need, cells.damage());
                     plan.note_outdated(need, &cells.outdated_at);
                 }
                 cells.latest_at.iter().for_each(|&(place, time)| plan.note_latest(need, place, time));

@@ -217,7 +217,9 @@ impl Points {
                         newest
                     }
                 };
-                cells.is_damaged = true;
+                let places = wanted.places();
+                let doubted = newest.saturating_add(1).saturating_sub(wanted.first_slot()) as usize;
+                cells.note_doubt_at(places.start as u32..(places.start + doubted).min(places.end) as u32);
                 beneath.put_aside(place, cells, wanted, newest);
             })?;
             beneath.put_back(of_window, &mut answers);
