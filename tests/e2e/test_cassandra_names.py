@@ -2,6 +2,7 @@
 
 import random
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from cassandra import OverCassandra, flush
@@ -83,6 +84,32 @@ def test_a_node_follows_what_another_creates_and_deletes(make_server, cassandra,
     for _ in range(20):
         time.sleep(0.2)
         assert [listed(node, "second.gone") for node in [one, other]] == [[("second.gone", True)]] * 2
+
+
+def test_what_another_node_writes_before_it_has_followed_a_deletion_is_deleted_too(make_server, cassandra, keyspace_of):
+    over = OverCassandra(make_server, cassandra)
+    one, other = over.server(), over.server()
+    now = aligned_now()
+    one.send([("again.x", now - 60, 1.0)])
+    flush(one)
+    eventually(lambda: listed(other, "again.x"), [("again.x", True)], 20)
+    cql = keyspace_of(over)
+    tables = cql(f"SELECT table_name FROM system_schema.tables WHERE keyspace_name = '{over.keyspace}'")
+    [table] = [f'"{over.keyspace}".{row[0]}' for row in tables if row[0].endswith("_0")]
+    [(metric, start, offset, value)] = cql(f"SELECT metric, time_start_ms, offset, value FROM {table}")
+    with ThreadPoolExecutor(1) as pool:
+        deletion = pool.submit(other.post, "/admin/delete", data={"query": "again.x"})
+        # A flush that began just before the other node followed.
+        time.sleep(0.7)
+        assert not deletion.done()
+        cql(f"INSERT INTO {table} (metric, time_start_ms, offset, value) VALUES ({metric}, {start}, {offset}, {value})")
+        assert deletion.result().json() == {"deleted": 1}
+    assert list(cql(f"SELECT offset FROM {table}")) == []
+    # What is sent behind the answer stays.
+    one.send([("again.x", now, 2.0)])
+    flush(one)
+    for node in [one, other]:
+        eventually(lambda node=node: node.points("again.x", **{"from": now - 3600}), {now: 2.0}, 20)
 
 
 def test_a_deletion_is_in_the_tables_and_on_all_nodes_and_stays_over_restarts(make_server, cassandra, keyspace_of):

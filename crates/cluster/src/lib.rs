@@ -24,6 +24,7 @@ mod name_sync;
 mod node;
 mod nodes_table;
 mod peers;
+mod recent_deletions;
 mod rescan;
 mod schedule;
 mod sharing;

@@ -20,12 +20,30 @@ use crate::{
     schema::quoted,
 };
 
+/// How far back slots are recent, seconds: what nodes have in memory, and late points.
+const RECENT: Timestamp = 3 * 3600;
+
 /// Partitions that one statement asks for.
 const ASKED_AT_ONCE: usize = 100;
 
 impl Points {
     /// Deletes the points that were written before `timestamp`, microseconds. Those that expired are left to expire.
     pub(crate) async fn delete(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
+        self.delete_in_tables_of_policies(records, partitions, timestamp).await?;
+        self.delete_in_other_tables(records, timestamp).await
+    }
+
+    /// As [`Points::delete`], of slots of the last hours alone: what other nodes were just writing.
+    pub(crate) async fn delete_recent(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
+        self.delete_in_tables_of_policies(records, |stage, now, _| recent_partitions(stage, now), timestamp).await
+    }
+
+    async fn delete_in_tables_of_policies(
+        &self,
+        records: &[MetricRecord],
+        partitions: impl Fn(Stage, Timestamp, Timestamp) -> Vec<i64>,
+        timestamp: i64,
+    ) -> Result<(), StoreError> {
         let mut tables: Vec<(Table, Timestamp)> = Vec::new();
         for record in records {
             for (table, longest) in tables_of(record) {
@@ -38,14 +56,15 @@ impl Points {
         for (table, longest) in tables {
             let of_table = |record: &&MetricRecord| tables_of(record).any(|(known, _)| known == table);
             let ids = || records.iter().filter(of_table).map(|record| rows::metric_id(&record.name)).collect();
+            let partitions = partitions(table.stage, self.clock.now(), longest);
             if self.tables.existing(table).await?.is_some() {
-                self.delete_partitions(&table.to_string(), table.stage, longest, ids(), timestamp).await?;
+                self.delete_partitions(&table.to_string(), &partitions, ids(), timestamp).await?;
             }
             if let Some(packed) = self.packed.existing(table.stage).await? {
-                self.delete_partitions(&packed.name, table.stage, longest, ids(), timestamp).await?;
+                self.delete_partitions(&packed.name, &partitions, ids(), timestamp).await?;
             }
         }
-        self.delete_in_other_tables(records, timestamp).await
+        Ok(())
     }
 
     /// Deletes what tables have that are of no policy of a metric.
@@ -113,12 +132,10 @@ impl Points {
     async fn delete_partitions(
         &self,
         table: &str,
-        stage: Stage,
-        longest: Timestamp,
+        partitions: &[i64],
         ids: Vec<Uuid>,
         timestamp: i64,
     ) -> Result<(), StoreError> {
-        let partitions = partitions(stage, self.clock.now(), longest);
         let each = ids.iter().flat_map(|id| partitions.iter().map(move |partition| (*id, *partition)));
         self.delete_each(table, &each.collect::<Vec<_>>(), timestamp).await
     }
@@ -165,6 +182,13 @@ pub(crate) fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, T
         let (policy, longest) = (&change.policy, change.policy.retention.longest().duration());
         (0..policy.retention.stages().len()).map(move |stage| (policy.table(stage), longest))
     })
+}
+
+/// The partitions that have points of the last hours.
+pub(crate) fn recent_partitions(stage: Stage, now: Timestamp) -> Vec<i64> {
+    let slot = |time: Timestamp| stage.slot(time.clamp(0, Timestamp::from(u32::MAX))).unwrap_or(u32::MAX - 1);
+    let first = slot(now - stage.duration().min(RECENT));
+    rows::parts(stage, first, slot(now) + 2).map(|part| part.time_start_ms).collect()
 }
 
 /// The partitions that may have points that have not expired.

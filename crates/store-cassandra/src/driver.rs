@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use metric::Timestamp;
-use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, Usage};
+use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
 
 use crate::{Calendar, ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
 
@@ -53,6 +53,14 @@ impl CassandraDriver {
     /// Rows written from now on have timestamps by this calendar.
     pub fn go_by(&self, calendar: Arc<Calendar>) {
         self.points.timestamps.go_by(calendar);
+    }
+
+    /// Deletes those points of metrics once more that were written until `timestamp`, microseconds, of slots of the last hours. Names stay.
+    ///
+    /// # Errors
+    /// Cassandra cannot be reached; some of them may be deleted.
+    pub async fn delete_recent(&self, records: Vec<MetricRecord>, timestamp: i64) -> Result<(), StoreError> {
+        self.points.delete_recent(&records, timestamp).await
     }
 
     /// Why no node of the points' cluster can be reached; `None` while any node is connected, in whatever state. Sends nothing

@@ -6,7 +6,7 @@ use store::{DriverFuture, EachBatch, MetricRecord, ScanProgress, SharedMetric, S
 
 use crate::{
     InMemoryWriter,
-    deletion::{partitions, tables_of},
+    deletion::{partitions, recent_partitions, tables_of},
     in_memory_tables::MemoryTables,
     memory_names::{MemoryNames, kept},
     peers::{Change, Changed, ListedChange},
@@ -101,6 +101,22 @@ impl SharedTables for InMemoryWriter {
                 }
             }
             Ok(gone)
+        })
+    }
+
+    fn delete_recent(&self, records: Vec<MetricRecord>, timestamp: i64) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            for record in &records {
+                let metric = rows::metric_id(&record.name);
+                for (table, _) in tables_of(record) {
+                    let partitions = recent_partitions(table.stage, self.now());
+                    self.change_names(|tables| {
+                        partitions.iter().for_each(|start| tables.delete_partition(metric, table, *start, timestamp));
+                    })
+                    .await?;
+                }
+            }
+            Ok(())
         })
     }
 

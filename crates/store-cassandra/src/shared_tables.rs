@@ -15,6 +15,9 @@ pub trait SharedTables: PointStore + SharedPoints + SharedNames {
     /// See [`CassandraDriver::deleted`].
     fn deleted(&self, names: Vec<String>) -> DriverFuture<'_, Vec<String>>;
 
+    /// Deletes those points of metrics once more that were written until `timestamp`, microseconds, of slots of the last hours. Names stay.
+    fn delete_recent(&self, records: Vec<MetricRecord>, timestamp: i64) -> DriverFuture<'_, ()>;
+
     /// See [`CassandraDriver::append_changes`].
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()>;
 
@@ -32,6 +35,10 @@ impl SharedTables for CassandraDriver {
 
     fn deleted(&self, names: Vec<String>) -> DriverFuture<'_, Vec<String>> {
         Box::pin(CassandraDriver::deleted(self, names))
+    }
+
+    fn delete_recent(&self, records: Vec<MetricRecord>, timestamp: i64) -> DriverFuture<'_, ()> {
+        Box::pin(CassandraDriver::delete_recent(self, records, timestamp))
     }
 
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()> {

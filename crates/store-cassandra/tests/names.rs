@@ -213,21 +213,37 @@ async fn written_names_are_scanned_and_looked_up() {
 async fn incomplete_rows_are_counted_and_skipped() {
     let Some(keyspaces) = Keyspaces::apply("partial", Indexes::None).await else { return };
     let driver = keyspaces.driver().await;
-    put(&driver, &["good.a", "listed.only", "metadata.only", "no.id", "bad.config", "other.id"]).await;
+    put(
+        &driver,
+        &["good.a", "listed.only", "metadata.only", "no.id", "bad.config", "other.id", "empty.id", "no.times"],
+    )
+    .await;
     for cql in [
         "DELETE FROM META.metrics_metadata WHERE name = 'listed.only'",
         "DELETE FROM META.metrics WHERE name = 'metadata.only'",
         "DELETE id FROM META.metrics_metadata WHERE name = 'no.id'",
         "UPDATE META.metrics_metadata SET config['aggregator'] = 'median' WHERE name = 'bad.config'",
+        // Empty values, which any type may have.
+        "UPDATE META.metrics_metadata SET id = blob_as_uuid(0x) WHERE name = 'empty.id'",
+        "UPDATE META.metrics_metadata SET created_on = blob_as_timeuuid(0x), updated_on = blob_as_timeuuid(0x) WHERE name = 'no.times'",
         "UPDATE META.metrics_metadata SET id = 7a870c4c-6df3-56f6-a60b-e9ee2f955ac1 WHERE name = 'other.id'",
     ] {
         keyspaces.run(cql).await;
     }
     let metrics = scanned(&driver).await;
-    assert_eq!(metrics.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>(), ["good.a", "other.id"]);
+    assert_eq!(
+        metrics.iter().map(|metric| metric.name.as_str()).collect::<Vec<_>>(),
+        ["good.a", "no.times", "other.id"]
+    );
+    let looked_up = driver.lookup(vec!["empty.id".to_owned(), "no.times".to_owned()]).await.unwrap();
+    assert_eq!(looked_up.len(), 1);
+    assert_eq!(
+        (looked_up[0].name.as_str(), looked_up[0].created_on, looked_up[0].updated_on),
+        ("no.times", None, None)
+    );
     let report = driver.last_scan().unwrap();
-    assert_eq!((report.metrics, report.without_metadata, report.without_name), (2, 1, 1));
-    assert_eq!((report.partial, report.unreadable, report.other_ids), (1, 1, 1));
+    assert_eq!((report.metrics, report.without_metadata, report.without_name), (3, 1, 1));
+    assert_eq!((report.partial, report.unreadable, report.other_ids), (2, 1, 1));
     assert_eq!(report.example.as_deref(), Some("bad.config: 'aggregator' is 'median'"));
 
     // Touching makes no row: one without an id would break BigGraphite.

@@ -190,3 +190,32 @@ async fn a_slot_with_more_rows_than_a_page_is_read_completely() {
     assert_eq!(got, cells(&[(6000.0, 3000), (6001.0, 3001)]));
     keyspace.drop().await;
 }
+
+/// An empty value, which any type may have, is none, as it is for BigGraphite: it costs its slot.
+#[tokio::test]
+async fn an_empty_value_costs_its_slot_and_nothing_else() {
+    let Some(address) = node::address() else { return };
+    let keyspace = Keyspace::make(address, "empty").await;
+    let one = driver(&keyspace, 0, 1).await;
+    let sum = Aggregation::Sum;
+    one.write(vec![run(sum, hour(), &[(10.0, 4), (1.0, 1), (2.0, 2)])]).await.unwrap();
+    let table = format!("{}.{}", keyspace.name, hourly(true));
+    let rows = format!("SELECT metric, time_start_ms, offset, shard FROM {table}");
+    let rows = keyspace.session.query_unpaged(rows, ()).await.unwrap().into_rows_result().unwrap();
+    let rows: Vec<(uuid::Uuid, i64, i16, i16)> = rows.rows().unwrap().map(Result::unwrap).collect();
+    for (column, (metric, start, offset, shard)) in
+        ["value = blob_as_double(0x)", "count = blob_as_smallint(0x)"].iter().zip(rows)
+    {
+        let key = format!("metric = {metric} AND time_start_ms = {start} AND offset = {offset} AND shard = {shard}");
+        keyspace.run(&format!("UPDATE {table} SET {column} WHERE {key}")).await;
+    }
+    let found = read(&one, sum, hour()..hour() + 3).await;
+    assert!(found.values[0].is_nan() && found.values[1].is_nan(), "{found:?}");
+    assert_eq!((found.values[2], found.counts[2]), (2.0, 2));
+    // This writer's part of these slots is all of them.
+    let wholes = run(sum, hour(), &[(10.0, 4), (1.0, 1), (2.0, 2)]);
+    let own = one.writer_partials(vec![wholes.clone()]).await.unwrap().runs;
+    one.write(own).await.unwrap();
+    assert_eq!(read(&one, sum, hour()..hour() + 3).await, cells(&[(10.0, 4), (1.0, 1), (2.0, 2)]));
+    keyspace.drop().await;
+}
