@@ -168,3 +168,30 @@ def test_a_spec_of_another_store_is_what_is_wrong(make_server):
     assert repaired.returncode == 0 and "made again: store/spec" in repaired.stdout, (repaired.stdout, repaired.stderr)
     status, report = verify(data)
     assert status == 0, report
+
+
+def test_a_missing_file_of_rows_is_given_up_by_a_repair_and_an_exchanged_one_is_found(make_server, tmp_path):
+    server = make_server()
+    fill(server)
+    assert server.stop() == 0
+    files = sorted(server.data.glob("store/datapoints_*/*/*.rows"))
+    exchanged = tmp_path / "exchanged"
+    shutil.copytree(server.data, exchanged)
+    one, other = (exchanged / path.relative_to(server.data) for path in (files[0], files[-1]))
+    one.write_bytes(other.read_bytes())
+    status, report = verify(exchanged)
+    assert status == 1 and "it says that it is" in report["damage"][0]["why"], report
+    assert run("repair", str(exchanged), "--dry-run").returncode == 3
+
+    missing = str(files[0].relative_to(server.data))
+    files[0].unlink()
+    server.start()
+    assert server.stop() == 0
+    for command in [("repair", "--dry-run"), ("repair",)]:
+        done = run(command[0], str(server.data), *command[1:])
+        assert done.returncode == 3 and f"not kept: {missing}: file of rows: a start did not find it" in done.stdout, done
+    assert "given up; everything that is there can be read" in done.stdout
+    done = run("repair", str(server.data), "--json")
+    assert done.returncode == 0 and json.loads(done.stdout)["given_up"] == [], done
+    server.start()
+    assert server.get("/admin/status").json()["store"]["missing_files"] == 0
