@@ -10,7 +10,7 @@ use host::{Disk, NotedFiles};
 use ingest::wal::{check_chain, has_lost_synced, read_contents};
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
-use store::{LAST_NUMBER, StoreError};
+use store::{Identity, LAST_NUMBER, StoreError};
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, ONE_BIT, StoredFile, check_file, check_log, check_spec, cut_logs,
     identity_of, is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows,
@@ -281,6 +281,10 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         Some(ours) => {
             let how = format!("it is of another store than the files next to it, which are of the store {ours:032x}");
             report.add(PathBuf::from("store/spec"), DamagedPart::of_file("spec", 0, how));
+            // A start makes the spec again, and compares the journal with that.
+            let (journal, ours) = (data.join("journal"), Identity { store: ours, ..Identity::default() });
+            let found = check_chain(disk, &journal, None, &ours).map_err(BackupError::io("reading", &journal))?;
+            add_foreign(found.foreign, ours.store, &mut report);
         }
         None => {
             let compared = compare_with_journal(disk, data, &mut report);
@@ -599,12 +603,27 @@ fn read_whole(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result
     Ok(())
 }
 
+/// The path of a segment of the journal in the data folder.
+fn segment(number: u64) -> PathBuf {
+    PathBuf::from(format!("journal/{number:08}.journal"))
+}
+
+/// Adds segments of the journal that belong to other stores, by their numbers.
+fn add_foreign(foreign: impl IntoIterator<Item = (u64, u128)>, ours: u128, report: &mut Report) {
+    for (number, theirs) in foreign {
+        let how = format!(
+            "it belongs to the store {theirs:032x}, and this folder has the store {ours:032x}; a start refuses it: move it to the \
+             folder that it came from"
+        );
+        report.add(segment(number), DamagedPart::of_file(FOREIGN_SEGMENT, 0, how));
+    }
+}
+
 /// Looks for segments of the journal that the store or another segment knows, and for those that came back.
 fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
     let store = data.join("store");
     let Some(identity) = identity_of(disk, &store) else { return Ok(()) };
     let found = check_chain(disk, &data.join("journal"), read_journal_mark(disk, &store), &identity)?;
-    let segment = |number: u64| PathBuf::from(format!("journal/{number:08}.journal"));
     for (first, last) in found.missing {
         let how = if first == last {
             "is missing".to_owned()
@@ -647,14 +666,7 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
         );
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
     }
-    for (number, theirs) in found.foreign {
-        let how = format!(
-            "it belongs to the store {theirs:032x}, and this folder has the store {:032x}; a start refuses it: move it to the \
-             folder that it came from",
-            identity.store
-        );
-        report.add(segment(number), DamagedPart::of_file(FOREIGN_SEGMENT, 0, how));
-    }
+    add_foreign(found.foreign, identity.store, report);
     for number in found.returned {
         let how = "an earlier start reported it as missing, and it is back; a start puts its points back";
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));

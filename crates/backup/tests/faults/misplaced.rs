@@ -111,6 +111,24 @@ fn a_manifest_of_another_store_is_damaged_and_says_nothing_of_the_files() {
 }
 
 #[test]
+fn a_spec_and_a_journal_of_another_store_are_both_found() {
+    let ((disk, _), (other, _)) = (filled(&new_disk()), filled(&new_disk()));
+    let theirs: Vec<PathBuf> = other.files(Path::new(DATA)).into_iter().map(|(path, _)| path).collect();
+    let is_moved =
+        |path: &&PathBuf| path.ends_with("store/spec") || path.extension().is_some_and(|end| end == "journal");
+    for path in theirs.iter().filter(is_moved) {
+        let bytes = other.read(path).unwrap();
+        disk.rot(path, |here| *here = bytes.clone()).unwrap();
+    }
+    let report = verify(&disk, Path::new(DATA)).unwrap();
+    let mut found: Vec<_> = report.faults().map(|(_, part)| part.what).collect();
+    found.sort_unstable();
+    assert_eq!(found, ["journal segment of another store", "spec"]);
+    let shared: Arc<dyn Disk> = Arc::new(disk.kill());
+    assert!(Life::start(&shared, Path::new(DATA)).is_err());
+}
+
+#[test]
 fn a_file_whose_rows_a_merged_one_has_is_not_missing() {
     let disk = new_disk();
     let start = || Life::start(&(Arc::new(disk.clone()) as Arc<dyn Disk>), Path::new(DATA)).unwrap();
