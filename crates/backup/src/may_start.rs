@@ -109,8 +109,8 @@ pub fn newest_backup(disk: &dyn Disk, folder: &Path) -> Option<PathBuf> {
 
 /// Refuses a data folder in which another user's process wrote last: what may not be read is not damaged.
 fn refuse_forbidden(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
-    for file in FILES {
-        let path = data.join(file);
+    let in_journal = disk.read_dir(&data.join("journal")).unwrap_or_default().into_iter().filter(|entry| !entry.is_dir);
+    for path in FILES.map(|file| data.join(file)).into_iter().chain(in_journal.map(|entry| entry.path)) {
         if let Err(error) = disk.open(&path, Open::Read)
             && error.kind() == io::ErrorKind::PermissionDenied
         {
@@ -208,7 +208,9 @@ mod tests {
         let window = "/data/store/datapoints_10080p_60s_0/14166";
         disk.create_dir_all(Path::new(window)).unwrap();
         disk.create_dir_all(Path::new("/data/store/names")).unwrap();
-        let files = ["/data/store/lock", "/data/store/names/00000001.log", &format!("{window}/1-1.rows")];
+        disk.create_dir_all(Path::new("/data/journal")).unwrap();
+        let rows = format!("{window}/1-1.rows");
+        let files = ["/data/store/lock", "/data/store/names/00000001.log", "/data/journal/00000001.journal", &rows];
         files.iter().for_each(|file| drop(disk.open(Path::new(file), Open::Create).unwrap()));
         may_start(&disk, Path::new("/data")).unwrap();
         for (denied, call) in files.map(|file| (file, Call::Open)).into_iter().chain([(window, Call::ReadDir)]) {
