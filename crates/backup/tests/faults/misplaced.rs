@@ -52,7 +52,8 @@ fn files_of_rows_in_the_place_of_others_are_damage_that_costs_their_rows() {
     let (of_one, of_other) = pair(&|one, other| of_table(one) != of_table(other));
     let of_tables: Vec<PathBuf> = [&of_one, &of_other].into_iter().map(of_table).collect();
 
-    let cases: [(&str, &dyn Fn(&SimulatedDisk)); 4] = [
+    type Change<'a> = (&'a str, &'a dyn Fn(&SimulatedDisk));
+    let cases: [Change<'_>; 4] = [
         ("two files of a window", &|disk| exchange(disk, &one, &other)),
         ("two files of two tables", &|disk| exchange(disk, &of_one, &of_other)),
         ("two tables", &|disk| exchange(disk, &of_tables[0], &of_tables[1])),
