@@ -15,7 +15,7 @@ use crate::{
     id_set::IdSet,
     layout1,
     lost::{self, LostPart},
-    manifest::{Manifest, table_of},
+    manifest::{Manifest, not_its_place, table_of},
     names::{self, Losses},
     newer::{list, read_to},
     opening,
@@ -344,7 +344,7 @@ pub fn unlisted_rows(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathBuf, 
             let how = |(path, flushes): &(PathBuf, Flushes)| {
                 let place = Header { store: ours, table, window: window.1, flushes: *flushes };
                 let how = row_file::header_of(disk, path).filter(|header| *header != place);
-                let how = how.map(|header| format!("{}; a start puts it aside", opening::not_its_place(&header, ours)));
+                let how = how.map(|header| format!("{}; a start puts it aside", not_its_place(&header, ours)));
                 (path.clone(), how.unwrap_or_else(|| "the manifest does not have it; a start uses its rows".to_owned()))
             };
             unlisted.extend(there.iter().filter(is_unlisted).map(how));

@@ -42,7 +42,7 @@ use store::JournalMark;
 use crate::{
     lost::{ANY_FLUSH, Lost},
     record_log::{LogEnd, LogEnds},
-    row_file::{Bounds, Flushes, RowFile},
+    row_file::{Bounds, Flushes, Header, RowFile},
     row_key::{GROUP_SLOTS, RowKey},
     window_key::{WindowKey, folder, window_slots},
 };
@@ -384,6 +384,22 @@ pub(crate) fn table_of(name: &str) -> Option<Table> {
     let rollup = Aggregation::ALL.into_iter().find(|method| method.name() == kind);
     let table = Table { stage, aggregated: kind == "aggr" || rollup.is_some(), rollup };
     (table.to_string() == name).then_some(table)
+}
+
+/// What a report says of a file that belongs to another place than the one that it has in a store.
+pub(crate) fn not_its_place(header: &Header, store: u128) -> String {
+    if header.store != store {
+        return format!(
+            "it is of the store {:032x}, and this is the store {store:032x}: it is not used; put it back into the data folder that it came \
+             from, and the file of this store in its place, if there is one",
+            header.store
+        );
+    }
+    let path = folder((header.table, header.window)).join(header.flushes.file_name());
+    format!(
+        "it says that it is {}: it is a copy of that, or was renamed, and is not used; if that one is missing, give it that name",
+        path.display()
+    )
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use crate::{
     cache::Shared,
     commits::{Commits, MANIFEST},
     lost::{self, Lost},
-    manifest::{self, Manifest, ManifestError, ManifestFile, table_of},
+    manifest::{self, Manifest, ManifestError, ManifestFile, not_its_place, table_of},
     row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
     timeline,
     window::Window,
@@ -561,22 +561,6 @@ impl Opening<'_> {
             "{fault}; it is not used: put the file of this folder in its place, if there is one, or restore a backup"
         ))
     }
-}
-
-/// What a report says of a file that belongs to another place than the one that it has in a store.
-pub(crate) fn not_its_place(header: &Header, store: u128) -> String {
-    if header.store != store {
-        return format!(
-            "it is of the store {:032x}, and this is the store {store:032x}: it is not used; put it back into the data folder that it came \
-             from, and the file of this store in its place, if there is one",
-            header.store
-        );
-    }
-    let path = folder((header.table, header.window)).join(header.flushes.file_name());
-    format!(
-        "it says that it is {}: it is a copy of that, or was renamed, and is not used; if that one is missing, give it that name",
-        path.display()
-    )
 }
 
 /// The disk does not return a file now.

@@ -14,8 +14,7 @@ use super::{
 };
 use crate::{
     id_set::IdSet,
-    manifest::window_of,
-    opening::not_its_place,
+    manifest::{not_its_place, window_of},
     row_key::{GROUP_SLOTS, RowKey},
 };
 
