@@ -86,7 +86,7 @@ impl ChangeReads {
         let absence = self.polled.map_or(0, |polled| now - polled);
         let is_behind = LONGEST_ABSENCE < absence;
         let is_due = self.deep.is_none_or(|deep| deep + DEEP_EVERY <= watch);
-        let is_deep = is_due || BACK / 2 < absence || absence < 0;
+        let is_deep = is_due || !(0..=BACK / 2).contains(&absence);
         let last = match self.polled {
             Some(polled) if !is_behind => polled.min(now),
             Some(_) => now,

@@ -128,7 +128,7 @@ impl SharedPoints for ClusterDriver {
             let tables = self.tables.to_write()?;
             let now = self.tables.calendar().now();
             for (at, metrics) in self.deleted.take(now - FOLLOWED.as_micros() as i64) {
-                tables.delete_recent(metrics, now.min(at + STILL_WRITTEN)).await?;
+                tables.delete_recent(metrics, at / 1_000_000, now.min(at + STILL_WRITTEN)).await?;
             }
             Ok(())
         })

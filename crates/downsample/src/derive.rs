@@ -486,7 +486,7 @@ mod tests {
         assert_eq!(derived.doubtful, [(1, 1), (2, 0)]);
         // Minutes of the first hour alone may be damaged: the second one is made of those that are there.
         let mut plan = ReadPlan::new(&policy, &points, coverage(Stored::Unknown, EXPIRED), 2);
-        plan.note_damage(0, Some((&[], &[0..60])));
+        plan.note_damage(0, Some((&[], std::slice::from_ref(&(0..60)))));
         let mut half: Vec<f64> = minutes.clone();
         half[100..].fill(f64::NAN);
         cells[0] = (&half, &[]);

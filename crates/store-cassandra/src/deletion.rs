@@ -8,7 +8,10 @@ use std::collections::HashSet;
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Stage, Table, Timestamp};
-use scylla::statement::{Consistency, prepared::PreparedStatement};
+use scylla::{
+    serialize::row::SerializeRow,
+    statement::{Consistency, prepared::PreparedStatement},
+};
 use store::{MetricRecord, StoreError};
 use uuid::Uuid;
 
@@ -16,8 +19,8 @@ use crate::{
     ask::{self, Asker},
     failure::unavailable,
     points::Points,
-    rows, schema,
-    schema::quoted,
+    rows::{self, Part},
+    schema::{self, quoted},
 };
 
 /// How far back slots are recent, seconds: what nodes have in memory, and late points.
@@ -29,21 +32,6 @@ const ASKED_AT_ONCE: usize = 100;
 impl Points {
     /// Deletes the points that were written before `timestamp`, microseconds. Those that expired are left to expire.
     pub(crate) async fn delete(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
-        self.delete_in_tables_of_policies(records, partitions, timestamp).await?;
-        self.delete_in_other_tables(records, timestamp).await
-    }
-
-    /// As [`Points::delete`], of slots of the last hours alone: what other nodes were just writing.
-    pub(crate) async fn delete_recent(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
-        self.delete_in_tables_of_policies(records, |stage, now, _| recent_partitions(stage, now), timestamp).await
-    }
-
-    async fn delete_in_tables_of_policies(
-        &self,
-        records: &[MetricRecord],
-        partitions: impl Fn(Stage, Timestamp, Timestamp) -> Vec<i64>,
-        timestamp: i64,
-    ) -> Result<(), StoreError> {
         let mut tables: Vec<(Table, Timestamp)> = Vec::new();
         for record in records {
             for (table, longest) in tables_of(record) {
@@ -64,7 +52,41 @@ impl Points {
                 self.delete_partitions(&packed.name, &partitions, ids(), timestamp).await?;
             }
         }
+        self.delete_in_other_tables(records, timestamp).await
+    }
+
+    /// Deletes what other nodes were just writing of metrics that were deleted at `at`, Unix seconds, as far as it was written before
+    /// `timestamp`, microseconds; see [`recent_parts`]. Not from packed tables: a run that begins before the deletion may have points of
+    /// after it.
+    pub(crate) async fn delete_recent(
+        &self,
+        records: &[MetricRecord],
+        at: Timestamp,
+        timestamp: i64,
+    ) -> Result<(), StoreError> {
+        let tables: HashSet<Table> = records.iter().flat_map(tables_of).map(|(table, _)| table).collect();
+        for table in tables {
+            let of_table = |record: &&MetricRecord| tables_of(record).any(|(known, _)| known == table);
+            let ids: Vec<Uuid> = records.iter().filter(of_table).map(|record| rows::metric_id(&record.name)).collect();
+            let parts = recent_parts(table, self.clock.now(), at);
+            if self.tables.existing(table).await?.is_some() {
+                self.delete_parts(&table.to_string(), &ids, &parts, timestamp).await?;
+            }
+        }
         Ok(())
+    }
+
+    async fn delete_parts(&self, table: &str, ids: &[Uuid], parts: &[Part], timestamp: i64) -> Result<(), StoreError> {
+        let cql = format!(
+            "DELETE FROM {}.{table} USING TIMESTAMP ? WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
+            quoted(&self.keyspace)
+        );
+        let statement = self.prepared(table, &cql, self.tables.write_consistency()).await?;
+        let values = |at: usize| {
+            let Part { time_start_ms, from, until, .. } = parts[at % parts.len()];
+            (timestamp, ids[at / parts.len()], time_start_ms, from, until)
+        };
+        self.delete_all(table, &statement, (0..ids.len() * parts.len()).map(values).collect()).await
     }
 
     /// Deletes what tables have that are of no policy of a metric.
@@ -149,11 +171,20 @@ impl Points {
             quoted(&self.keyspace)
         );
         let statement = self.prepared(table, &cql, self.tables.write_consistency()).await?;
+        let values = partitions.iter().map(|(id, start)| (timestamp, *id, *start)).collect();
+        self.delete_all(table, &statement, values).await
+    }
+
+    /// Runs a statement that deletes for each of these values.
+    async fn delete_all<V: SerializeRow>(
+        &self,
+        table: &str,
+        statement: &PreparedStatement,
+        values: Vec<V>,
+    ) -> Result<(), StoreError> {
         let failed = |error: &_| unavailable(&format!("deleting points of {table}"), &self.keyspace, error);
-        let (statement, failed) = (&statement, &failed);
-        let deletes = (0..partitions.len()).map(|at| async move {
-            let (id, start) = partitions[at];
-            let values = (timestamp, id, start);
+        let failed = &failed;
+        let deletes = values.into_iter().map(|values| async move {
             let _permit = self.writes.acquire().await.expect("it is never closed");
             let deleted = self.retry.run(|| self.session.execute_unpaged(statement, &values)).await;
             deleted.map(drop).map_err(|error| failed(&error))
@@ -184,11 +215,13 @@ pub(crate) fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, T
     })
 }
 
-/// The partitions that have points of the last hours.
-pub(crate) fn recent_partitions(stage: Stage, now: Timestamp) -> Vec<i64> {
+/// The slots of the last hours that began before a deletion, Unix seconds; of a coarse stage those that were over by then: the open one has
+/// points of later, and is written again with these alone.
+pub(crate) fn recent_parts(table: Table, now: Timestamp, deleted_at: Timestamp) -> Vec<Part> {
+    let stage = table.stage;
     let slot = |time: Timestamp| stage.slot(time.clamp(0, Timestamp::from(u32::MAX))).unwrap_or(u32::MAX - 1);
-    let first = slot(now - stage.duration().min(RECENT));
-    rows::parts(stage, first, slot(now) + 2).map(|part| part.time_start_ms).collect()
+    let end = slot(deleted_at) + u32::from(!table.aggregated);
+    rows::parts(stage, slot(now - stage.duration().min(RECENT)), end).collect()
 }
 
 /// The partitions that may have points that have not expired.

@@ -55,12 +55,18 @@ impl CassandraDriver {
         self.points.timestamps.go_by(calendar);
     }
 
-    /// Deletes those points of metrics once more that were written until `timestamp`, microseconds, of slots of the last hours. Names stay.
+    /// Deletes those points of metrics once more that were deleted at `at`, Unix seconds, and written until `timestamp`, microseconds: rows of
+    /// slots of the last hours that began before the deletion, and of coarse ones that were over by then. Names stay.
     ///
     /// # Errors
     /// Cassandra cannot be reached; some of them may be deleted.
-    pub async fn delete_recent(&self, records: Vec<MetricRecord>, timestamp: i64) -> Result<(), StoreError> {
-        self.points.delete_recent(&records, timestamp).await
+    pub async fn delete_recent(
+        &self,
+        records: Vec<MetricRecord>,
+        at: Timestamp,
+        timestamp: i64,
+    ) -> Result<(), StoreError> {
+        self.points.delete_recent(&records, at, timestamp).await
     }
 
     /// Why no node of the points' cluster can be reached; `None` while any node is connected, in whatever state. Sends nothing

@@ -2,11 +2,12 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use metric::Timestamp;
 use store::{DriverFuture, EachBatch, MetricRecord, ScanProgress, SharedMetric, SharedNames, SharedNode, StoreError};
 
 use crate::{
     InMemoryWriter,
-    deletion::{partitions, recent_partitions, tables_of},
+    deletion::{partitions, recent_parts, tables_of},
     in_memory_tables::MemoryTables,
     memory_names::{MemoryNames, kept},
     peers::{Change, Changed, ListedChange},
@@ -104,14 +105,14 @@ impl SharedTables for InMemoryWriter {
         })
     }
 
-    fn delete_recent(&self, records: Vec<MetricRecord>, timestamp: i64) -> DriverFuture<'_, ()> {
+    fn delete_recent(&self, records: Vec<MetricRecord>, at: Timestamp, timestamp: i64) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             for record in &records {
                 let metric = rows::metric_id(&record.name);
                 for (table, _) in tables_of(record) {
-                    let partitions = recent_partitions(table.stage, self.now());
+                    let parts = recent_parts(table, self.now(), at);
                     self.change_names(|tables| {
-                        partitions.iter().for_each(|start| tables.delete_partition(metric, table, *start, timestamp));
+                        parts.iter().for_each(|part| tables.delete_part(metric, table, *part, timestamp));
                     })
                     .await?;
                 }

@@ -87,7 +87,11 @@ fn slots_that_are_newer_than_all_that_a_missing_file_had_are_not_in_doubt() {
     let fetch = Fetch { metric, name, table, first_slot: SECOND_GROUP, end_slot: SECOND_GROUP + 500, aggregation };
     let cells = block_on(driver.fetch(vec![fetch])).unwrap().remove(0);
     assert!(cells.is_damaged && cells.is_away);
-    assert_eq!(cells.damage(), Some((&[][..], &[0..2][..])), "the file had slots of both groups, two in this one");
+    assert_eq!(
+        cells.damage(),
+        Some((&[][..], std::slice::from_ref(&(0..2)))),
+        "the file had slots of both groups, two in this one"
+    );
 }
 
 #[test]

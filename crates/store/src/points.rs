@@ -83,6 +83,9 @@ pub struct Cells {
     pub latest_at: Vec<(u32, Timestamp)>,
 }
 
+/// Damaged places, and those that may be damaged where they are NaN.
+pub type Damaged<'a> = (&'a [Range<u32>], &'a [Range<u32>]);
+
 impl Cells {
     /// Notes that the slots at these places are damaged.
     pub fn note_damage_at(&mut self, places: Range<u32>) {
@@ -105,7 +108,7 @@ impl Cells {
     }
 
     /// The damaged places, and those that may be damaged where they are NaN; `None` where not all of them are known.
-    pub fn damage(&self) -> Option<(&[Range<u32>], &[Range<u32>])> {
+    pub fn damage(&self) -> Option<Damaged<'_>> {
         self.is_doubt_known.then_some((&*self.damaged_at, &*self.doubted_at))
     }
 
@@ -236,6 +239,8 @@ pub trait PointStore: Send + Sync + 'static {
 
 #[cfg(test)]
 mod tests {
+    use std::slice;
+
     use super::*;
 
     /// Cells that are known to be damaged at these places.
@@ -267,6 +272,30 @@ mod tests {
             cells.note_damage_at(7..8);
             assert_eq!(places(&cells), None);
         }
+    }
+
+    #[test]
+    fn doubted_places_are_known_as_long_as_all_of_them_are() {
+        let doubted = |places: Range<u32>| {
+            let mut cells = Cells::default();
+            cells.note_doubt_at(places);
+            cells
+        };
+        let mut cells = doubted(3..5);
+        cells.note_damage_at(7..8);
+        assert_eq!((cells.is_damaged, cells.known_damage()), (true, None), "others may be damaged");
+        assert_eq!(cells.damage(), Some((slice::from_ref(&(7..8)), slice::from_ref(&(3..5)))));
+        assert_eq!(known(&[2]).damage(), Some((slice::from_ref(&(2..3)), &[][..])));
+        let of_parts = |parts: &[Cells]| {
+            let mut cells = Cells::default();
+            parts.iter().zip([0, 10, 20]).for_each(|(part, place)| cells.note_unread_of_part(place, part));
+            let places = |all: &[Range<u32>]| all.iter().cloned().flatten().collect::<Vec<u32>>();
+            cells.damage().map(|(damaged, doubted)| (places(damaged), places(doubted)))
+        };
+        let of_two = [doubted(0..2), known(&[1]), Cells::default()];
+        assert_eq!(of_parts(&of_two), Some((vec![11], vec![0, 1])));
+        assert_eq!(of_parts(&[unknown(), doubted(0..2)]), None);
+        assert_eq!(of_parts(&[doubted(0..2), unknown()]), None);
     }
 
     #[test]
