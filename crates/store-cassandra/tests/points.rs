@@ -204,7 +204,7 @@ async fn an_empty_value_costs_its_slot_and_nothing_else() {
     let rows = keyspace.session.query_unpaged(rows, ()).await.unwrap().into_rows_result().unwrap();
     let rows: Vec<(uuid::Uuid, i64, i16, i16)> = rows.rows().unwrap().map(Result::unwrap).collect();
     // The other columns cannot be empty.
-    let (metric, start, offset, shard) = rows[0];
+    let (metric, start, offset, shard) = *rows.iter().min_by_key(|row| row.2).unwrap();
     let key = format!("metric = {metric} AND time_start_ms = {start} AND offset = {offset} AND shard = {shard}");
     keyspace.run(&format!("UPDATE {table} SET value = blob_as_double(0x) WHERE {key}")).await;
     let found = read(&one, sum, hour()..hour() + 3).await;
