@@ -213,7 +213,7 @@ async fn damage(keyspace: &Keyspace, (shard, count): (i16, i16)) {
 
 fn damaged_places(cells: &Cells) -> Vec<u32> {
     assert!(cells.is_damaged);
-    let mut places: Vec<u32> = cells.known_damage().expect("all are known").iter().cloned().flatten().collect();
+    let mut places: Vec<u32> = cells.damage().expect("all are known").0.iter().cloned().flatten().collect();
     places.sort_unstable();
     places
 }

@@ -58,8 +58,6 @@ pub struct Cells {
     pub is_damaged: bool,
     /// Places that are known to be damaged, in no order. They are NaN.
     pub damaged_at: Vec<Range<u32>>,
-    /// Whether `damaged_at` has all that is damaged.
-    pub is_damage_known: bool,
     /// Places of slots that may be damaged, if they are NaN, in no order.
     pub doubted_at: Vec<Range<u32>>,
     /// Whether `damaged_at` and `doubted_at` have all that may be damaged. Without it each slot that is NaN may be damaged where `is_damaged`
@@ -89,7 +87,6 @@ pub type Damaged<'a> = (&'a [Range<u32>], &'a [Range<u32>]);
 impl Cells {
     /// Notes that the slots at these places are damaged.
     pub fn note_damage_at(&mut self, places: Range<u32>) {
-        self.is_damage_known |= !self.is_damaged;
         self.is_doubt_known |= !self.is_damaged;
         self.is_damaged = true;
         self.damaged_at.push(places);
@@ -98,13 +95,8 @@ impl Cells {
     /// Notes that those slots at these places that are NaN may be damaged.
     pub fn note_doubt_at(&mut self, places: Range<u32>) {
         self.is_doubt_known |= !self.is_damaged;
-        (self.is_damaged, self.is_damage_known) = (true, false);
+        self.is_damaged = true;
         self.doubted_at.push(places);
-    }
-
-    /// The damaged places; `None` where not all of them are known.
-    pub fn known_damage(&self) -> Option<&[Range<u32>]> {
-        self.is_damage_known.then_some(&*self.damaged_at)
     }
 
     /// The damaged places, and those that may be damaged where they are NaN; `None` where not all of them are known.
@@ -153,7 +145,6 @@ impl Cells {
 
     /// Notes that slots of other cells could not be read, where these cells have values of those.
     pub fn note_unread_of(&mut self, other: &Cells) {
-        self.is_damage_known &= !other.is_damaged;
         self.is_doubt_known &= !other.is_damaged;
         self.is_damaged |= other.is_damaged;
         self.is_unreadable |= other.is_unreadable;
@@ -162,12 +153,9 @@ impl Cells {
 
     /// Notes what of a part could not be read, whose first place is `place` here.
     pub fn note_unread_of_part(&mut self, place: u32, part: &Cells) {
-        let is_known = |of_part: bool, of_whole: bool| of_part && (of_whole || !self.is_damaged);
-        let is_damage_known = is_known(part.is_damage_known, self.is_damage_known);
-        let is_doubt_known = is_known(part.is_doubt_known, self.is_doubt_known);
+        let is_known = part.is_doubt_known && (self.is_doubt_known || !self.is_damaged);
         self.note_unread_of(part);
-        self.is_damage_known |= is_damage_known;
-        self.is_doubt_known |= is_doubt_known;
+        self.is_doubt_known |= is_known;
         let of_whole = |places: &Range<u32>| place + places.start..place + places.end;
         self.damaged_at.extend(part.damaged_at.iter().map(of_whole));
         self.doubted_at.extend(part.doubted_at.iter().map(of_whole));
@@ -255,7 +243,7 @@ mod tests {
     }
 
     fn places(cells: &Cells) -> Option<Vec<u32>> {
-        cells.known_damage().map(|places| places.iter().cloned().flatten().collect())
+        cells.damage().map(|(places, _)| places.iter().cloned().flatten().collect())
     }
 
     #[test]
@@ -283,7 +271,7 @@ mod tests {
         };
         let mut cells = doubted(3..5);
         cells.note_damage_at(7..8);
-        assert_eq!((cells.is_damaged, cells.known_damage()), (true, None), "others may be damaged");
+        assert!(cells.is_damaged);
         assert_eq!(cells.damage(), Some((slice::from_ref(&(7..8)), slice::from_ref(&(3..5)))));
         assert_eq!(known(&[2]).damage(), Some((slice::from_ref(&(2..3)), &[][..])));
         let of_parts = |parts: &[Cells]| {
@@ -312,7 +300,7 @@ mod tests {
         assert_eq!((2..12).filter(|&place| cells.is_outdated(place)).collect::<Vec<_>>(), [4, 6, 7, 8]);
         let mut whole = Cells::default();
         whole.note_unread_of_part(10, &cells);
-        assert_eq!((whole.outdated_at.clone(), whole.known_damage()), (vec![14..15, 16..19], None));
+        assert_eq!((whole.outdated_at.clone(), whole.damage()), (vec![14..15, 16..19], None));
         cells.note_newest(4);
         assert_eq!(shown(&cells), "[6..9]");
     }
