@@ -399,3 +399,45 @@ def test_the_same_points_to_two_nodes_of_different_replicas_count_once_although_
     until(reader, names[-1], True)
     for server in [*servers, reader]:
         compare(server, model, begin, end, "at the end")
+
+
+def test_a_node_with_a_new_data_folder_has_the_points_of_before_a_change_of_rules(make_server, cassandra, tmp_path):
+    over = over_with(make_server, cassandra, tmp_path)
+    before, after = ("10s:6h,60s:1d,600s:30d", "10s:12h,60s:2d,600s:60d")
+
+    def rules(retentions):
+        return f"[all]\npattern = .*\nretentions = {retentions}\n"
+
+    aggregation = "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = sum\n"
+    one = over.server(schemas=rules(before), aggregation=aggregation)
+    follow(one)
+    name, now = "ten.of_sum.m", aligned_now(600)
+    model = Metric(before, 0.0, "sum")
+
+    def send(server, times, value):
+        points = [(name, at, value) for at in times]
+        server.send(points)
+        for _, at, value in points:
+            model.write(at, value, now)
+        flush(server)
+
+    send(one, range(now - 6000, now - 3000, 10), 1.0)
+    one.configure("storage-schemas.conf", rules(after))
+    one.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "the new rules are in force" in one.logs(), 10, "the rules were not read")
+    send(one, range(now - 3000, now - 1200, 10), 2.0)
+
+    fresh = over.server(schemas=rules(after), aggregation=aggregation)
+    meet(one, fresh)
+    until(fresh, name, True)
+
+    def compare_both(when):
+        for server in [one, fresh]:
+            for stage, back in STAGES:
+                expected = {at: value for at, value in model.stage(stage).items() if now - 6000 <= at}
+                seen = shown(server, name, now - 6000, now, back if stage else 20_000)
+                assert seen[name] == expected, f"stage {stage}, {when}, {'the new node' if server is fresh else 'the first node'}"
+
+    compare_both("as it starts")
+    send(fresh, [now - 4800], 7.0)
+    compare_both("after a late point through it")

@@ -135,7 +135,10 @@ fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<(
     // What starts report of the journal goes to a restored folder.
     let kept = kept_losses(disk, &damaged)?.into_iter().map(|(name, _)| name);
     let notes = notes_of_missing(disk, &damaged)?.into_iter().chain(kept).map(|name| Path::new("damaged").join(name));
-    let parts = below(disk, backup)?.into_iter().filter(|path| is_part(path) && path != Path::new(FILE));
+    // A repair that failed may have left a draft.
+    let is_draft = |path: &Path| path.extension().is_some_and(|end| end == "new");
+    let is_meant = |path: &PathBuf| is_part(path) && path != Path::new(FILE) && !is_draft(path);
+    let parts = below(disk, backup)?.into_iter().filter(is_meant);
     for path in parts.chain(notes) {
         let (bytes, sha256) = hash(disk, &backup.join(&path))?;
         let path = path.to_string_lossy().into_owned();

@@ -22,11 +22,10 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     }
     // A hidden metric becomes visible again under its old id.
     let reserved = ingest.reserve(metrics, |metric| &metric.name);
-    let record = |(id, metric): (MetricId, SharedMetric)| MetricRecord {
-        id,
-        name: metric.name,
-        created_on: metric.created_on.unwrap_or(0),
-        policies: vec![PolicyChange { since: 0, policy: metric.policy }],
+    let record = |(id, metric): (MetricId, SharedMetric)| {
+        let SharedMetric { name, policy, since, earlier: mut policies, created_on, .. } = metric;
+        policies.push(PolicyChange { since, policy });
+        MetricRecord { id, name, created_on: created_on.unwrap_or(0), policies }
     };
     let records: Vec<MetricRecord> = reserved.into_iter().map(record).collect();
     if records.is_empty() {

@@ -17,7 +17,8 @@ use metric::Timestamp;
 use parking_lot::Mutex;
 use store::{MetricRecord, StoreError};
 use store_cassandra::{
-    Calendar, Change, ChangeKey, Changed, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId, SharedTables,
+    Calendar, Change, ChangeKey, Changed, HIDES_AHEAD, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId,
+    SharedTables,
 };
 use tokio::sync::watch;
 
@@ -162,6 +163,11 @@ impl ChangeLog {
         self.dropped.fetch_add(dropped as u64, Relaxed);
     }
 
+    /// Notes that a deletion hides what is written up to this time, microseconds since 1970: its row has a time from which others know that.
+    pub(crate) fn hides(&self, until: i64) {
+        self.saw(until - HIDES_AHEAD.as_micros() as i64);
+    }
+
     /// Notes the time of a row of another node, microseconds since 1970. One whose clock is far ahead is not followed.
     pub(crate) fn saw(&self, written: i64) {
         if written <= self.calendar.now() + DEEP_AHEAD {
@@ -192,8 +198,9 @@ impl ChangeLog {
     /// came meanwhile: other nodes may have deleted some of them. Where that had no success, it waits for a second only, until it has followed
     /// again.
     pub(crate) async fn wait_until_followed(&self) {
-        let is_recent =
-            |at: &Option<Instant>| at.is_some_and(|at| self.clock.instant().saturating_duration_since(at) < RECENTLY);
+        // A poll that takes longer than that does not have to be waited for again.
+        let began = self.clock.instant();
+        let is_recent = |at: &Option<Instant>| at.is_some_and(|at| began.saturating_duration_since(at) < RECENTLY);
         let mut followed = self.followed.subscribe();
         for _ in 0..MOST_WAITS {
             let patience = if self.is_hopeless.load(Relaxed) { SHORT_PATIENCE } else { PATIENCE };

@@ -74,7 +74,7 @@ pub(crate) struct Poll {
 pub(crate) struct ChangeReads {
     /// When the latest poll that succeeded began, microseconds since 1970.
     polled: Option<i64>,
-    /// The latest of them that was deep, by a stopwatch: where the calendar was ahead and is set right, times stand still.
+    /// The latest of them that was deep, by a stopwatch: where the calendar was ahead and is set right, times go on slowly.
     deep: Option<i64>,
     /// Rows that were applied, by their partition.
     applied: BTreeMap<i64, HashSet<ChangeKey>>,

@@ -11,7 +11,6 @@ use store::{
 use crate::{
     change_log::{ChangeLog, WRITE_EVERY},
     last_seen::LastSeen,
-    recent_deletions::RecentDeletions,
     tables::Tables,
 };
 
@@ -19,16 +18,12 @@ use crate::{
 const LOGGED: Duration = Duration::from_secs(2);
 const FOLLOWED: Duration = Duration::from_millis(1_100);
 
-/// Until then after a deletion, microseconds, other nodes may write what they have not followed yet.
-const STILL_WRITTEN: i64 = 2_000_000;
-
 /// What ingestion writes to. Before Cassandra answers, calls that need it fail at once.
 pub(crate) struct ClusterDriver {
     tables: Arc<dyn Tables>,
     local: Store,
     last_seen: Arc<LastSeen>,
     log: Arc<ChangeLog>,
-    deleted: RecentDeletions,
 }
 
 impl ClusterDriver {
@@ -39,7 +34,7 @@ impl ClusterDriver {
         last_seen: Arc<LastSeen>,
         log: Arc<ChangeLog>,
     ) -> ClusterDriver {
-        ClusterDriver { tables, local, last_seen, log, deleted: RecentDeletions::default() }
+        ClusterDriver { tables, local, last_seen, log }
     }
 }
 
@@ -106,10 +101,9 @@ impl SharedPoints for ClusterDriver {
             // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
             let names: Vec<(String, Timestamp)> =
                 metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();
-            self.tables.to_write()?.delete_metrics(metrics.clone()).await?;
-            if self.tables.other_writers().are_there {
-                self.deleted.add(self.tables.calendar().now(), metrics);
-            }
+            let tables = self.tables.to_write()?;
+            tables.delete_metrics(metrics).await?;
+            self.log.hides(tables.last_timestamp());
             self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
             Ok(())
         })
@@ -124,12 +118,6 @@ impl SharedPoints for ClusterDriver {
             };
             let _ = tokio::time::timeout(LOGGED, logged).await;
             tokio::time::sleep(FOLLOWED).await;
-            // What other nodes wrote before they followed.
-            let tables = self.tables.to_write()?;
-            let now = self.tables.calendar().now();
-            for (at, metrics) in self.deleted.take(now - FOLLOWED.as_micros() as i64) {
-                tables.delete_recent(metrics, at / 1_000_000, now.min(at + STILL_WRITTEN)).await?;
-            }
             Ok(())
         })
     }

@@ -24,7 +24,7 @@ use ingest::Ingest;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use store::{NameStore, SharedMetric, StoreError};
-use store_cassandra::{Change, ChangeKey, Changed, NodeId, SharedTables};
+use store_cassandra::{Change, ChangeKey, Changed, FURTHEST, HIDES_AHEAD, NodeId, SharedTables};
 
 use crate::{
     adopt::adopt,
@@ -201,11 +201,15 @@ impl Follower {
         let Change { key, changed, names } = row;
         if changed == Changed::Deleted {
             self.ingest.note_deletions(names.iter().map(|(name, at)| (name.as_str(), *at)));
+            // What comes from now on is of after it. A calendar that is wrong takes no other along.
+            let written = key.written.min(self.now() + FURTHEST.as_micros() as i64);
+            driver.continue_after(written + HIDES_AHEAD.as_micros() as i64);
         }
         if key.node == node {
             remember(&mut state.deletions, &names, key.written);
+            let deleter = if state.has_polled { Deleter::ThisNode } else { Deleter::ThisNodeBefore };
             // The tables had the deletion before the log: there is nothing to look at again.
-            return self.delete(driver, names, Deleter::ThisNode).await.map(drop);
+            return self.delete(driver, names, deleter).await.map(drop);
         }
         self.log.saw(key.written);
         let count = names.len() as u64;
@@ -237,6 +241,8 @@ impl Follower {
         let metric = |(name, created_on)| SharedMetric {
             name,
             policy: policy.clone(),
+            since: 0,
+            earlier: Vec::new(),
             created_on: Some(created_on),
             updated_on: None,
         };
@@ -306,8 +312,12 @@ impl Follower {
             let known = names.into_iter().filter_map(|(name, at)| Some((id(&name)?, name, at)));
             // Points for it came here after this deletion: its rows are still to be written. In the same second it is the one that
             // was deleted, as a journal that is replayed may name it; points of later seconds make it again. A journal does not
-            // name what its own node deleted.
-            let is_after = |id: MetricId, at| deleter == Deleter::ThisNode || at < shown.created_on(id);
+            // name what its own node deleted, unless it is that of an earlier copy of the data folder.
+            let is_after = |id: MetricId, at| match deleter {
+                Deleter::ThisNode => true,
+                Deleter::ThisNodeBefore => at <= shown.created_on(id),
+                Deleter::Another => at < shown.created_on(id),
+            };
             let is_newer = |id: MetricId, at| unregistered.contains(&id) && is_after(id, at);
             known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
         };
@@ -384,6 +394,8 @@ impl Follower {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Deleter {
     ThisNode,
+    /// Before its start.
+    ThisNodeBefore,
     Another,
 }
 

@@ -24,7 +24,6 @@ mod name_sync;
 mod node;
 mod nodes_table;
 mod peers;
-mod recent_deletions;
 mod rescan;
 mod schedule;
 mod sharing;

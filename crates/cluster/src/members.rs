@@ -84,7 +84,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// How far its calendar is ahead of this node's.
+    /// How far its calendar is ahead of this node's, unless it was set since the heartbeat.
     fn ahead(&self, now: Instant, now_ms: i64) -> Duration {
         let shown = self.row.heartbeat_ms.saturating_add(now.saturating_duration_since(self.since).as_millis() as i64);
         Duration::from_millis(u64::try_from(shown.saturating_sub(now_ms)).unwrap_or(0))
@@ -329,16 +329,19 @@ impl Members {
             }
         }
         let others = known.nodes.values().filter(|seen| Some(seen.row.node) != own);
-        let ahead: Vec<(Duration, NodeId)> = others.map(|seen| (seen.ahead(now, now_ms), seen.row.node)).collect();
+        let ahead: Vec<(Duration, Duration, NodeId)> = others
+            .map(|seen| (seen.ahead(now, now_ms), now.saturating_duration_since(seen.since), seen.row.node))
+            .collect();
         self.follow_calendars(&ahead);
     }
 
     /// Has write times follow the calendar that is furthest ahead: of two writes of a row Cassandra keeps the later one, and a correction comes
-    /// after what it corrects.
-    fn follow_calendars(&self, ahead: &[(Duration, NodeId)]) {
-        let followed = ahead.iter().map(|(ahead, _)| *ahead).filter(|ahead| SECONDS < *ahead && *ahead <= FURTHEST);
-        self.table.calendar().follow(followed.max().filter(|_| !self.table.has_turns()));
-        let Some((ahead, node)) = ahead.iter().max().filter(|(ahead, _)| SECONDS < *ahead) else { return };
+    /// after what it corrects. Each is given with the age of its heartbeat; of that time half counts, see [`Calendar::follow`].
+    fn follow_calendars(&self, ahead: &[(Duration, Duration, NodeId)]) {
+        let followed = ahead.iter().filter(|(ahead, ..)| SECONDS < *ahead && *ahead <= FURTHEST);
+        let followed = followed.max().map(|(ahead, age, _)| ahead.saturating_sub(*age / 2));
+        self.table.calendar().follow(followed.filter(|_| !self.table.has_turns()));
+        let Some((ahead, _, node)) = ahead.iter().max().filter(|(ahead, ..)| SECONDS < *ahead) else { return };
         if self.calendars.is_due(self.clock.instant()).is_none() {
             return;
         }
@@ -446,15 +449,17 @@ pub(crate) mod tests {
             |second: i64| vec![row(1, 1_000_000), row(2, 1_240_000 + second), row(3, 1_060_000), row(4, 4_600_000)];
         assert_eq!(ahead(rows(0)), 240, "not the one that is an hour ahead");
         clock.advance(Duration::from_secs(5));
-        assert_eq!(ahead(rows(0)), 240, "its next heartbeat is to come");
+        assert_eq!(ahead(rows(0)), 237, "its next heartbeat is to come");
         assert_eq!(ahead(rows(5_000)), 240);
         // Their clocks are set, and one node ends: what was written meanwhile has times of until then.
         let all = |second: i64| [1, 3, 4].map(|number| row(number, second)).to_vec();
         assert_eq!(ahead(all(1_005_001)), 240);
         clock.advance(Duration::from_secs(100));
-        assert_eq!(ahead(all(1_105_001)), 140);
-        clock.advance(Duration::from_secs(140));
-        assert_eq!(ahead(all(1_245_001)), 0);
+        assert_eq!(ahead(all(1_105_001)), 190);
+        clock.advance(Duration::from_secs(377));
+        assert_eq!(ahead(all(1_482_001)), 1);
+        clock.advance(Duration::from_secs(4));
+        assert_eq!(ahead(all(1_486_001)), 0);
     }
 
     #[test]

@@ -86,6 +86,10 @@ impl ActiveRules {
         let before = records.len();
         let has_room = |policy: &Policy| self.registry.try_intern(policy).is_some();
         records.retain(|record| record.policies.last().is_some_and(|change| has_room(&change.policy)));
+        for record in records.iter_mut().filter(|record| 1 < record.policies.len()) {
+            record.policies.retain(|change| has_room(&change.policy));
+            record.policies[0].since = 0;
+        }
         if known < self.registry.policy_count() {
             self.announce_policies(known);
         }

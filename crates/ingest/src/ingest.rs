@@ -213,8 +213,11 @@ impl Ingest {
     }
 
     /// Notes that another process, or this one, deleted names from the shared tables at these times, Unix seconds, which may be still to come
-    /// by the calendar here: what is created from now on counts as created after them.
+    /// by the calendar here: what is created from now on counts as created after them, and spilled points of an earlier metric of such a
+    /// name are of before them.
     pub fn note_deletions<'a>(&self, deletions: impl Iterator<Item = (&'a str, Timestamp)>) {
+        let spilled = &self.stats.deletion.spilled;
+        let deletions = deletions.inspect(|(name, at)| spilled.note_later(name, *at));
         self.stats.new_metrics.note_deletions(deletions, self.stats.acceptor.time().reached());
     }
 

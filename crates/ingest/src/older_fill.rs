@@ -180,6 +180,8 @@ struct Made {
     of_shared_points: HashSet<usize>,
     /// Times whose points are in the slot before them, see [`Fill::beyond`].
     beyond: Beyond,
+    /// Slots that may have more points in the finer ones than can be read, by place: nothing fills them, as nothing is made from a part.
+    doubted: HashSet<usize>,
 }
 
 impl Made {
@@ -226,6 +228,8 @@ fn fill_from(
     let mut fills = fills(target, (source, from), all, &mut made.beyond);
     // What other policies have there is not what was stored.
     fills.retain(|fill| !cells.damaged_at.iter().any(|damaged| damaged.contains(&(fill.place as u32))));
+    made.doubted.extend(doubted_places(target, source, from));
+    fills.retain(|fill| !made.doubted.contains(&fill.place));
     if !std::ptr::eq(from, &source.stored) {
         // A slot that this policy has nothing of is left to the next one.
         let own = places_of_stored(target, source);
@@ -281,6 +285,22 @@ fn fill_from(
 /// The slots of the target in which a source has values that may be older than ones that cannot be read, by place.
 fn outdated_places(target: &Target<'_>, source: &Source<'_>, outdated_at: &[Range<u32>]) -> HashSet<usize> {
     outdated_at.iter().cloned().flatten().filter_map(|place| target.place(source, place as usize)).collect()
+}
+
+/// The slots of the target in which a finer source may have points besides those that can be read, by place.
+fn doubted_places(target: &Target<'_>, source: &Source<'_>, from: &Cells) -> HashSet<usize> {
+    let is_finer = source.table.stage.resolution() < target.table.stage.resolution();
+    if !from.is_damaged || !is_finer {
+        return HashSet::new();
+    }
+    let is_absent = |place: &u32| from.values.get(*place as usize).is_none_or(|value| value.is_nan());
+    let of_target = |place: u32| target.place(source, place as usize);
+    match from.damage() {
+        Some((damaged, doubted)) => {
+            damaged.iter().chain(doubted).cloned().flatten().filter(is_absent).filter_map(of_target).collect()
+        }
+        None => (0..source.len as u32).filter(is_absent).filter_map(of_target).collect(),
+    }
 }
 
 /// Whether what a policy shows means something else than what the target's would make of the same points.
@@ -449,5 +469,51 @@ mod tests {
         assert_eq!((cells.values.clone(), cells.counts.clone()), (vec![6.0, 6.0, 70.0], vec![60, 60, 70]));
         assert_eq!([0, 1, 2].map(|place| cells.is_outdated(place)), [false, true, false]);
         assert!(cells.is_damaged);
+    }
+
+    #[test]
+    fn a_slot_is_not_filled_from_a_part_of_its_finer_slots_where_others_may_be_damaged() {
+        let policy = |retention: &str| Policy {
+            retention: retention.parse().unwrap(),
+            aggregation: Aggregation::Sum,
+            ..Policy::default()
+        };
+        let (older, oldest, newer) = (policy("600*1s"), policy("900*2s"), policy("600*1s:120*10s"));
+        let target = Target {
+            policy: &newer,
+            table: newer.table(1),
+            first_slot: 0,
+            len: 3,
+            is_of_points: false,
+            points_since: 0,
+            is_of_one_step: false,
+            points: &[],
+        };
+        let filled = |stored: Cells| {
+            let source = |policy, len, stored| Source {
+                policy,
+                table: Policy::table(policy, 0),
+                first_slot: 0,
+                len,
+                stored,
+                filled: Cells::default(),
+            };
+            let other = Cells { values: vec![5.0; 15], ..Cells::default() };
+            let sources = [source(&older, 30, stored), source(&oldest, 15, other)];
+            let mut cells = Cells::default();
+            fill(&target, &mut cells, sources.iter(), &sources, |_| false);
+            (cells.values, cells.is_damaged)
+        };
+        let mut stored = Cells { values: vec![1.0; 30], ..Cells::default() };
+        stored.values[3] = f64::NAN;
+        stored.values[12] = f64::NAN;
+        assert_eq!(filled(stored.clone()), (vec![9.0, 9.0, 10.0], false), "they have no points there");
+        stored.note_doubt_at(10..20);
+        let is_null = |(values, is_damaged): (Vec<f64>, bool)| {
+            (values.iter().map(|value| value.is_nan()).collect::<Vec<_>>(), is_damaged)
+        };
+        assert_eq!(is_null(filled(stored.clone())), (vec![false, true, false], true));
+        stored.note_unread_of(&Cells { is_damaged: true, ..Cells::default() });
+        assert_eq!(is_null(filled(stored)), (vec![true, true, false], true), "which may be damaged is not known");
     }
 }

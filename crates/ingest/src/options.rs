@@ -80,7 +80,7 @@ pub enum IngestError {
     /// The disk does not return a segment of the journal.
     #[error(
         "cannot read the journal segment {file}: {source}; without it, points that were accepted would be lost, or come under \
-         other names, so nothing was changed; start again when the disk can be read, or move the file away to start without its \
+         other names, so the journal was left as it is; start again when the disk can be read, or move the file away to start without its \
          points"
     )]
     UnreadableJournal {
@@ -92,7 +92,7 @@ pub enum IngestError {
     /// The journal was written with another store.
     #[error(
         "the journal in {dir} belongs to the store {theirs:032x}, and the store next to it is {ours:032x}; replaying it \
-         could give points to other metrics, so nothing was changed; put the store and the journal of one data folder \
+         could give points to other metrics, so the journal was left as it is; put the store and the journal of one data folder \
          together, or move the journal's folder away to start without its points"
     )]
     OtherStore {

@@ -7,6 +7,7 @@ use std::{io, path::PathBuf, sync::Arc};
 use host::{Clock, Disk, JudgingTime, MinuteLog};
 use metadata::{Registry, SEEN, SeenMark, UnstoredPoints};
 use metric::MetricId;
+use parking_lot::Mutex;
 use store::{Identity, Store};
 
 use crate::{memtable::Memtable, options::IngestOptions};
@@ -22,6 +23,8 @@ pub(crate) struct SeenTimes {
     /// The store, and its opening of this process.
     store: u128,
     opening: u64,
+    /// Saves in turn: the last cycle of a stop may begin while one that was given up still writes.
+    saving: Mutex<()>,
     log: MinuteLog,
 }
 
@@ -50,6 +53,7 @@ impl SeenTimes {
             path: options.data_dir.as_ref().map(|data| data.join(SEEN)),
             store: now.store,
             opening: opening(now),
+            saving: Mutex::default(),
             log: MinuteLog::default(),
         };
         let stored_below = store.names.journal_mark().map_or(0, |mark| mark.stored_below);
@@ -95,6 +99,7 @@ impl SeenTimes {
         let seen = self.registry.seen();
         seen.move_to(self.time.reached());
         let Some(path) = &self.path else { return };
+        let _saving = self.saving.lock();
         let mark = SeenMark { store: self.store, opening: self.opening, stored_below };
         let next_id = self.registry.read().end();
         if let Err(error) = seen.save(&*self.disk, path, mark, next_id)

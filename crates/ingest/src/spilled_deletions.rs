@@ -34,10 +34,12 @@ impl SpilledDeletions {
     /// Notes a metric that another process deleted at this time, Unix seconds. A slot of its first stage has `step` seconds.
     pub(crate) fn note(&self, metric: MetricId, name: &str, at: Timestamp, step: i64) {
         let Deleted { metrics, latest } = &mut *self.0.lock();
+        if let Some(known) = latest.get_mut(name) {
+            *known = at.max(*known);
+        }
         if metrics.len() < REMEMBERED {
             metrics.insert(metric, Ended { name: name.to_owned(), step });
-            let known = latest.entry(name.to_owned()).or_insert(at);
-            *known = at.max(*known);
+            latest.entry(name.to_owned()).or_insert(at);
         }
     }
 
@@ -84,6 +86,11 @@ mod tests {
         deletions.note_later("a.b", 1_040);
         deletions.note_later("other", 1_040);
         assert_eq!((deletions.later(MetricId(3), 1_040), deletions.later(MetricId(5), 1_040)), (None, None));
+        for other in 0..REMEMBERED as u32 {
+            deletions.note(MetricId(10 + other), "many", 1_000, 10);
+        }
+        deletions.note(MetricId(6), "a.b", 1_060, 10);
+        assert_eq!(deletions.later(MetricId(3), 1_060), None, "its id has no more room, and its name is there");
         deletions.forget();
         assert!(deletions.is_empty());
     }

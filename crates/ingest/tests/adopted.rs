@@ -104,6 +104,8 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     let shared = ["theirs.read", "theirs.sent", "not.known"].map(|name| SharedMetric {
         name: name.to_owned(),
         policy: policy.clone(),
+        since: 0,
+        earlier: Vec::new(),
         created_on: None,
         updated_on: None,
     });

@@ -166,3 +166,50 @@ fn late_points_of_a_step_that_no_stage_has_any_more_are_reported() {
     let expired = format!("~2-expired-{}-{}", base + 10, base + 30);
     assert!(names.iter().any(|name| name.starts_with("journal_late-") && name.contains(&expired)), "{names:?}");
 }
+
+#[test]
+fn late_points_that_a_damaged_file_has_lost_are_reported_and_the_file_is_kept() {
+    // In the header, in the points, and at the end.
+    for place in [10, -40, -1] {
+        let folder = DataFolder { retentions: "1s:1h,10s:6h,60s:1d", ..DataFolder::new() };
+        let base = (now() - 1000) / 60 * 60;
+        let live = |work: &dyn Fn(&Ingest, &tokio::runtime::Runtime)| {
+            let life = runtime(2);
+            let ingest = life.block_on(folder.open()).unwrap();
+            work(&ingest, &life);
+            drop(ingest);
+            life.shutdown_timeout(Duration::from_secs(2));
+        };
+        live(&|ingest, life| {
+            life.block_on(async {
+                send(ingest, (base..base + 30).map(|time| (time, 1.0))).await;
+                ingest.flush().await.unwrap();
+            });
+        });
+        let (path, aside) = (file_of(&folder, "1s"), folder.dir.path().join("aside"));
+        fs::rename(&path, &aside).unwrap();
+        live(&|ingest, life| {
+            life.block_on(async {
+                send(ingest, [(base + 3, 5.0), (base + 40, 5.0)]).await;
+                ingest.flush().await.unwrap();
+            });
+        });
+        let late = folder.segments().into_iter().find(|path| path.to_str().unwrap().contains("late-")).unwrap();
+        let mut bytes = fs::read(&late).unwrap();
+        let at = if place < 0 { bytes.len() - usize::try_from(-place).unwrap() } else { place as usize };
+        bytes[at] ^= 1;
+        fs::write(&late, bytes).unwrap();
+        fs::rename(&aside, &path).unwrap();
+        for _ in 0..2 {
+            live(&|ingest, life| {
+                life.block_on(ingest.put_back()).unwrap();
+                assert_eq!(late_files(&folder), Vec::<String>::new(), "{place}");
+            });
+        }
+        let damaged = fs::read_dir(folder.dir.path().join("damaged")).expect("the file is kept");
+        let names: Vec<String> = damaged.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        assert!(names.iter().any(|name| name.starts_with("journal_late-")), "{place}: {names:?}");
+        let losses = ingest::wal::kept_losses(&host::SystemDisk, &folder.dir.path().join("damaged")).unwrap();
+        assert_eq!(losses.len(), 1, "{place}: {losses:?}");
+    }
+}

@@ -141,6 +141,10 @@ impl Registry {
                 table.reserved.remove(&*record.name);
                 let hash = self.hash(record.name.as_bytes());
                 table.insert(hash, record.id, &record.name, policy, record.created_on);
+                let span =
+                    |change: &PolicyChange| PolicySpan { since: change.since, policy: policies.intern(&change.policy) };
+                let spans: Vec<PolicySpan> = record.policies.iter().map(span).collect();
+                policies.set_history(record.id, spans);
                 each(record.id, &record.name);
                 taken.added += 1;
             } else if table.record(record.id).is_some_and(|known| known.policy != policy) {

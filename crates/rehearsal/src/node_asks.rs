@@ -28,7 +28,7 @@ pub(crate) async fn adopt_all(life: &Life, number: usize) -> Result<(), String> 
     let metric = |metric: Number| {
         let name = name_of(metric);
         let policy = policy_of(rules, &name).expect("the rules keep it");
-        SharedMetric { name, policy, created_on: None, updated_on: None }
+        SharedMetric { name, policy, since: 0, earlier: Vec::new(), created_on: None, updated_on: None }
     };
     let names: &dyn NameStore = &*life.node.names;
     let adopted = cluster::adopt((0..Aggregation::ALL.len()).map(metric).collect(), names, &life.node.ingest).await;

@@ -19,12 +19,9 @@ use crate::{
     ask::{self, Asker},
     failure::unavailable,
     points::Points,
-    rows::{self, Part},
+    rows,
     schema::{self, quoted},
 };
-
-/// How far back slots are recent, seconds: what nodes have in memory, and late points.
-const RECENT: Timestamp = 3 * 3600;
 
 /// Partitions that one statement asks for.
 const ASKED_AT_ONCE: usize = 100;
@@ -53,40 +50,6 @@ impl Points {
             }
         }
         self.delete_in_other_tables(records, timestamp).await
-    }
-
-    /// Deletes what other nodes were just writing of metrics that were deleted at `at`, Unix seconds, as far as it was written before
-    /// `timestamp`, microseconds; see [`recent_parts`]. Not from packed tables: a run that begins before the deletion may have points of
-    /// after it.
-    pub(crate) async fn delete_recent(
-        &self,
-        records: &[MetricRecord],
-        at: Timestamp,
-        timestamp: i64,
-    ) -> Result<(), StoreError> {
-        let tables: HashSet<Table> = records.iter().flat_map(tables_of).map(|(table, _)| table).collect();
-        for table in tables {
-            let of_table = |record: &&MetricRecord| tables_of(record).any(|(known, _)| known == table);
-            let ids: Vec<Uuid> = records.iter().filter(of_table).map(|record| rows::metric_id(&record.name)).collect();
-            let parts = recent_parts(table, self.clock.now(), at);
-            if self.tables.existing(table).await?.is_some() {
-                self.delete_parts(&table.to_string(), &ids, &parts, timestamp).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn delete_parts(&self, table: &str, ids: &[Uuid], parts: &[Part], timestamp: i64) -> Result<(), StoreError> {
-        let cql = format!(
-            "DELETE FROM {}.{table} USING TIMESTAMP ? WHERE metric = ? AND time_start_ms = ? AND offset >= ? AND offset < ?",
-            quoted(&self.keyspace)
-        );
-        let statement = self.prepared(table, &cql, self.tables.write_consistency()).await?;
-        let values = |at: usize| {
-            let Part { time_start_ms, from, until, .. } = parts[at % parts.len()];
-            (timestamp, ids[at / parts.len()], time_start_ms, from, until)
-        };
-        self.delete_all(table, &statement, (0..ids.len() * parts.len()).map(values).collect()).await
     }
 
     /// Deletes what tables have that are of no policy of a metric.
@@ -213,15 +176,6 @@ pub(crate) fn tables_of(record: &MetricRecord) -> impl Iterator<Item = (Table, T
         let (policy, longest) = (&change.policy, change.policy.retention.longest().duration());
         (0..policy.retention.stages().len()).map(move |stage| (policy.table(stage), longest))
     })
-}
-
-/// The slots of the last hours that began before a deletion, Unix seconds; of a coarse stage those that were over by then: the open one has
-/// points of later, and is written again with these alone.
-pub(crate) fn recent_parts(table: Table, now: Timestamp, deleted_at: Timestamp) -> Vec<Part> {
-    let stage = table.stage;
-    let slot = |time: Timestamp| stage.slot(time.clamp(0, Timestamp::from(u32::MAX))).unwrap_or(u32::MAX - 1);
-    let end = slot(deleted_at) + u32::from(!table.aggregated);
-    rows::parts(stage, slot(now - stage.duration().min(RECENT)), end).collect()
 }
 
 /// The partitions that may have points that have not expired.

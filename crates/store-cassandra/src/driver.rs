@@ -3,7 +3,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use metric::Timestamp;
-use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, StoreError, Usage};
+use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, Usage};
 
 use crate::{Calendar, ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
 
@@ -55,20 +55,6 @@ impl CassandraDriver {
         self.points.timestamps.go_by(calendar);
     }
 
-    /// Deletes those points of metrics once more that were deleted at `at`, Unix seconds, and written until `timestamp`, microseconds: rows of
-    /// slots of the last hours that began before the deletion, and of coarse ones that were over by then. Names stay.
-    ///
-    /// # Errors
-    /// Cassandra cannot be reached; some of them may be deleted.
-    pub async fn delete_recent(
-        &self,
-        records: Vec<MetricRecord>,
-        at: Timestamp,
-        timestamp: i64,
-    ) -> Result<(), StoreError> {
-        self.points.delete_recent(&records, at, timestamp).await
-    }
-
     /// Why no node of the points' cluster can be reached; `None` while any node is connected, in whatever state. Sends nothing
     /// while one is connected.
     pub async fn unreachable_reason(&self) -> Option<String> {
@@ -118,7 +104,7 @@ impl SharedPoints for CassandraDriver {
 
     /// Points first: a name that is left is found, and deleted again.
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.points.timestamps.take(1);
+        let timestamp = self.points.timestamps.of_deletion();
         Box::pin(async move {
             self.points.delete(&metrics, timestamp).await?;
             let names: Vec<String> = metrics.into_iter().map(|metric| metric.name).collect();

@@ -108,6 +108,11 @@ impl InMemoryWriter {
         self.timestamps.last()
     }
 
+    /// As [`crate::CassandraDriver::continue_after`].
+    pub fn continue_after(&self, timestamp: i64) {
+        self.timestamps.continue_after(timestamp);
+    }
+
     /// As [`crate::CassandraDriver::go_by`].
     pub fn go_by(&self, calendar: Arc<Calendar>) {
         self.timestamps.go_by(calendar);
@@ -304,7 +309,7 @@ impl SharedPoints for InMemoryWriter {
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.timestamps.take(1);
+        let timestamp = self.timestamps.of_deletion();
         Box::pin(self.delete(metrics, timestamp))
     }
 }

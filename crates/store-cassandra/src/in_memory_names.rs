@@ -2,12 +2,11 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use metric::Timestamp;
 use store::{DriverFuture, EachBatch, MetricRecord, ScanProgress, SharedMetric, SharedNames, SharedNode, StoreError};
 
 use crate::{
     InMemoryWriter,
-    deletion::{partitions, recent_parts, tables_of},
+    deletion::{partitions, tables_of},
     in_memory_tables::MemoryTables,
     memory_names::{MemoryNames, kept},
     peers::{Change, Changed, ListedChange},
@@ -105,20 +104,12 @@ impl SharedTables for InMemoryWriter {
         })
     }
 
-    fn delete_recent(&self, records: Vec<MetricRecord>, at: Timestamp, timestamp: i64) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            for record in &records {
-                let metric = rows::metric_id(&record.name);
-                for (table, _) in tables_of(record) {
-                    let parts = recent_parts(table, self.now(), at);
-                    self.change_names(|tables| {
-                        parts.iter().for_each(|part| tables.delete_part(metric, table, *part, timestamp));
-                    })
-                    .await?;
-                }
-            }
-            Ok(())
-        })
+    fn last_timestamp(&self) -> i64 {
+        InMemoryWriter::last_timestamp(self)
+    }
+
+    fn continue_after(&self, timestamp: i64) {
+        InMemoryWriter::continue_after(self, timestamp);
     }
 
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()> {

@@ -119,18 +119,6 @@ impl MemoryTables {
         }
     }
 
-    /// Deletes the rows that are written by now of these slots of a partition, up to this time.
-    pub(crate) fn delete_part(&mut self, metric: Uuid, table: Table, part: Part, time: i64) {
-        let place = (metric, table, part.time_start_ms);
-        let is_in = |offset: i16| (part.from..part.until).contains(&offset);
-        if let Some(points) = self.points.get_mut(&place) {
-            points.retain(|offset, (written, ..)| time < *written || !is_in(*offset));
-        }
-        if let Some(partials) = self.partials.get_mut(&place) {
-            partials.retain(|(offset, _), (written, ..)| time < *written || !is_in(*offset));
-        }
-    }
-
     fn is_deleted(&self, place: (Uuid, Table, i64), time: i64) -> bool {
         self.deleted.get(&place).is_some_and(|deleted| time <= *deleted)
     }

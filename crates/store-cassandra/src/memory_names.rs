@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use metric::{Policy, Timestamp};
+use metric::Policy;
 use store::{MetricRecord, SharedMetric};
 
 use crate::{
@@ -13,8 +13,8 @@ use crate::{
 /// The tables of names, and the log.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryNames {
-    /// Policy, and when it was created.
-    pub(crate) metrics: BTreeMap<String, (Policy, Timestamp)>,
+    /// As they are read.
+    pub(crate) metrics: BTreeMap<String, SharedMetric>,
     /// By bucket. No row expires.
     pub(crate) changes: BTreeMap<i64, BTreeMap<ChangeKey, Change>>,
 }
@@ -27,13 +27,21 @@ pub(crate) fn kept(policy: &Policy) -> Policy {
 
 impl MemoryNames {
     pub(crate) fn put(&mut self, record: &MetricRecord) {
-        let Some(change) = record.policies.last() else { return };
-        self.metrics.insert(record.name.clone(), (kept(&change.policy), record.created_on));
+        let Some(config) = config::config_of(&record.policies) else { return };
+        let pairs = || config.iter().map(|(key, value)| (*key, value.as_str()));
+        let (earlier, since) = config::before(pairs());
+        let metric = SharedMetric {
+            name: record.name.clone(),
+            policy: config::policy(pairs()).expect("a policy of ours can be read"),
+            since,
+            earlier,
+            created_on: Some(record.created_on),
+            updated_on: None,
+        };
+        self.metrics.insert(record.name.clone(), metric);
     }
 
     pub(crate) fn metric(&self, name: &str) -> Option<SharedMetric> {
-        let (policy, created_on) = self.metrics.get(name)?;
-        let policy = policy.clone();
-        Some(SharedMetric { name: name.to_owned(), policy, created_on: Some(*created_on), updated_on: None })
+        self.metrics.get(name).cloned()
     }
 }

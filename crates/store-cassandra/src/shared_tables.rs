@@ -1,6 +1,5 @@
 //! The tables as a node uses them, whatever the way to them: those of Cassandra, and tables in memory for rehearsals.
 
-use metric::Timestamp;
 use store::{DriverFuture, MetricRecord, PointStore, SharedNames, SharedPoints};
 
 use crate::{
@@ -16,9 +15,11 @@ pub trait SharedTables: PointStore + SharedPoints + SharedNames {
     /// See [`CassandraDriver::deleted`].
     fn deleted(&self, names: Vec<String>) -> DriverFuture<'_, Vec<String>>;
 
-    /// Deletes those points of metrics once more that were deleted at `at`, Unix seconds, and written until `timestamp`, microseconds: rows of
-    /// slots of the last hours that began before the deletion, and of coarse ones that were over by then. Names stay.
-    fn delete_recent(&self, records: Vec<MetricRecord>, at: Timestamp, timestamp: i64) -> DriverFuture<'_, ()>;
+    /// See [`CassandraDriver::last_timestamp`].
+    fn last_timestamp(&self) -> i64;
+
+    /// See [`CassandraDriver::continue_after`].
+    fn continue_after(&self, timestamp: i64);
 
     /// See [`CassandraDriver::append_changes`].
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()>;
@@ -39,8 +40,12 @@ impl SharedTables for CassandraDriver {
         Box::pin(CassandraDriver::deleted(self, names))
     }
 
-    fn delete_recent(&self, records: Vec<MetricRecord>, at: Timestamp, timestamp: i64) -> DriverFuture<'_, ()> {
-        Box::pin(CassandraDriver::delete_recent(self, records, at, timestamp))
+    fn last_timestamp(&self) -> i64 {
+        CassandraDriver::last_timestamp(self)
+    }
+
+    fn continue_after(&self, timestamp: i64) {
+        CassandraDriver::continue_after(self, timestamp);
     }
 
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()> {

@@ -8,7 +8,7 @@ use std::sync::{
 
 use parking_lot::Mutex;
 
-use crate::calendar::Calendar;
+use crate::calendar::{Calendar, HIDES_AHEAD};
 
 /// Gives out timestamps, microseconds since 1970.
 #[derive(Debug)]
@@ -40,6 +40,16 @@ impl Timestamps {
     /// The first of `number` consecutive timestamps that no other caller gets.
     pub(crate) fn take(&self, number: usize) -> i64 {
         let now = self.calendar.lock().now();
+        self.from(now, number)
+    }
+
+    /// One for a deletion, later than those that other nodes give out before they have followed it: see [`HIDES_AHEAD`].
+    pub(crate) fn of_deletion(&self) -> i64 {
+        let now = self.calendar.lock().now();
+        self.from(now + HIDES_AHEAD.as_micros() as i64, 1)
+    }
+
+    fn from(&self, now: i64, number: usize) -> i64 {
         let number = number.max(1) as i64;
         let next = |last: i64| Some(now.max(last + 1) + number - 1);
         let last = self.last.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|last| last);
@@ -71,6 +81,15 @@ mod tests {
         timestamps.continue_after(used);
         timestamps.continue_after(last);
         assert_eq!((timestamps.take(2), timestamps.last()), (used + 1, used + 2));
+    }
+
+    #[test]
+    fn a_deletion_is_later_than_what_others_write_meanwhile_and_what_comes_after_it_is_later_still() {
+        let timestamps = Timestamps::new(Arc::new(Calendar::new(Arc::new(ManualClock::at(1_700_000_000)))));
+        let before = timestamps.take(5);
+        let deletion = timestamps.of_deletion();
+        assert_eq!(deletion - before, 20_000_000);
+        assert_eq!((timestamps.take(1), timestamps.of_deletion()), (deletion + 1, deletion + 2));
     }
 
     #[test]

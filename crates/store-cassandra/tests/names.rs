@@ -200,6 +200,10 @@ async fn written_names_are_scanned_and_looked_up() {
         metrics.iter().map(|metric| (metric.name.as_str(), metric.policy.clone(), metric.created_on)).collect();
     assert_eq!(got, expected);
     assert!(metrics.iter().all(|metric| metric.updated_on.is_some_and(|time| (node::now() - time).abs() < 60)));
+    let before = |metric: &SharedMetric| (metric.earlier.clone(), metric.since);
+    let of_changed = (vec![records[0].policies[0].clone()], 1_700_000_000);
+    let of_each = |metric: &SharedMetric| if metric.name == "a.b.c" { of_changed.clone() } else { (Vec::new(), 0) };
+    assert!(metrics.iter().all(|metric| before(metric) == of_each(metric)), "{metrics:?}");
 
     let looked_up = driver.lookup(vec!["x".into(), "nothing".into(), "a.b.c".into()]).await.unwrap();
     let expected: Vec<&SharedMetric> =

@@ -61,7 +61,7 @@ pub(crate) struct ManifestFile {
     pub(crate) window: WindowKey,
     pub(crate) flushes: Flushes,
     pub(crate) bytes: u64,
-    /// Zero where it is not known.
+    /// Also once the end of the file is lost. Zero where it is not known.
     pub(crate) index_crc: u32,
     /// Zero where it is not known, because the end of the file is lost: then it may have had rows of other metrics, too.
     pub(crate) rows: u64,
@@ -75,12 +75,12 @@ pub(crate) struct ManifestFile {
 
 impl ManifestFile {
     pub(crate) fn of(file: &RowFile) -> ManifestFile {
-        let (header, Bounds { rows, metrics, newest, .. }) = (file.header(), file.possible());
+        let (header, Bounds { rows, metrics, newest, index_crc }) = (file.header(), file.possible());
         ManifestFile {
             window: (header.table, header.window),
             flushes: header.flushes,
             bytes: file.len(),
-            index_crc: file.index_crc(),
+            index_crc,
             rows,
             metrics,
             newest,
@@ -92,7 +92,7 @@ impl ManifestFile {
     /// What it says of the rows of the file.
     pub(crate) fn bounds(&self) -> Bounds {
         let ManifestFile { rows, metrics, newest, index_crc, .. } = *self;
-        Bounds { rows, metrics, newest, is_of_footer: index_crc != 0 }
+        Bounds { rows, metrics, newest, index_crc }
     }
 
     /// Whether it has rows, as far as that is known.
@@ -231,6 +231,13 @@ impl Manifest {
         }
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "end {crc:08x}");
+        text
+    }
+
+    /// Lines of lost rows that [`Manifest::salvage`] finds behind a damaged manifest of this store.
+    pub(crate) fn lost_lines(&self) -> String {
+        let mut text = format!("\nstore {:032x}\n", self.store);
+        self.add_losses(&mut text);
         text
     }
 

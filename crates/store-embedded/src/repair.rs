@@ -6,11 +6,11 @@
 //! 3. The store is opened: a damaged manifest is made of the files, and logs are read around their damage. Both logs are
 //!    written again.
 //!
-//! Damaged bytes are in `damaged/` before a file without them is in place.
+//! Damaged bytes are in `damaged/`, and the manifest says what is lost with them, before a file without them is in place: a repair
+//! that fails or is killed can be run again.
 
 use std::{
     cell::RefCell,
-    io,
     path::Path,
     sync::{Arc, atomic::AtomicBool},
 };
@@ -25,11 +25,11 @@ use crate::{
     damage::Reporter,
     folder::{FolderLock, io_error},
     lost::Lost,
-    manifest::{ManifestFile, not_its_place, table_of},
+    manifest::{Manifest, ManifestFile, not_its_place, table_of},
     merge::{MergeError, Merging},
     row_file::{self, FileReport, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
     spec::Spec,
-    status::manifest_of,
+    status::{manifest_of, read_bytes},
     window_key::WindowKey,
 };
 
@@ -65,7 +65,6 @@ struct Replaced {
     flushes: Flushes,
     /// The file in its place; none where no row could be read.
     by: Option<ManifestFile>,
-    lost: Vec<Lost>,
 }
 
 struct RowRepair<'a> {
@@ -113,8 +112,7 @@ impl RowRepair<'_> {
             return Ok(None);
         }
         let failed = || io_error(format!("repairing {}", path.display()));
-        let replaced =
-            |by, lost| Replaced { window: (expected.table, expected.window), flushes: expected.flushes, by, lost };
+        let replaced = |by| Replaced { window: (expected.table, expected.window), flushes: expected.flushes, by };
         let is_expired = Arc::new(AtomicBool::new(false));
         let file = match RowFile::open(self.shared, path, expected, &is_expired) {
             Ok(mut file) if *file.header() == expected => {
@@ -133,7 +131,7 @@ impl RowRepair<'_> {
             Err(OpenError::Io(error)) => return Err(failed()(error)),
             Err(OpenError::Unreadable(how)) => {
                 self.shared.damaged_folder.move_in(path, &how).map_err(failed())?;
-                return Ok(Some(replaced(None, Vec::new())));
+                return Ok(Some(replaced(None)));
             }
             Err(error @ OpenError::Version(_)) => {
                 return Err(StoreError::Spec {
@@ -142,24 +140,21 @@ impl RowRepair<'_> {
                 });
             }
         };
-        let (written, lost) = self.write_again(Arc::new(file), path, expected).map_err(failed())?;
+        let written = self.write_again(Arc::new(file), path, expected)?;
         if written.is_none() {
             let why = "no row of it can be read";
             self.shared.damaged_folder.move_in(path, why).map_err(failed())?;
         }
-        Ok(Some(replaced(written, lost)))
+        Ok(Some(replaced(written)))
     }
 
-    /// Writes the rows that can be read in place of the file; `None` if there are none. Also returns those that cannot.
-    fn write_again(
-        &self,
-        file: Arc<RowFile>,
-        path: &Path,
-        header: Header,
-    ) -> io::Result<(Option<ManifestFile>, Vec<Lost>)> {
+    /// Writes the rows that can be read in place of the file; `None` if there are none.
+    fn write_again(&self, file: Arc<RowFile>, path: &Path, header: Header) -> Result<Option<ManifestFile>, StoreError> {
+        let failed = || io_error(format!("repairing {}", path.display()));
         let disk = &*self.shared.disk;
         let dir = path.parent().expect("a file of rows is in a folder");
-        let mut writer = RowsWriter::create(disk, dir, (header, file.opening()), self.attempt)?.replacing();
+        let created = RowsWriter::create(disk, dir, (header, file.opening()), self.attempt);
+        let mut writer = created.map_err(failed())?.replacing();
         let merging = Merging {
             shared: self.shared,
             is_aggregated: header.table.aggregated,
@@ -170,15 +165,45 @@ impl RowRepair<'_> {
         };
         match merging.run(&[file], &mut writer) {
             Ok(()) => {}
-            Err(MergeError::Io(error)) => return Err(error),
+            Err(MergeError::Io(error)) => return Err(failed()(error)),
             Err(MergeError::Stopped) => unreachable!("nothing stops a repair"),
         }
-        let lost = merging.lost.take();
-        if writer.is_empty() {
-            return Ok((None, lost));
+        let is_empty = writer.is_empty();
+        if !is_empty {
+            writer.complete().map_err(failed())?;
         }
-        let written = RowFile::of_written(self.shared, writer.finish()?, &Arc::new(AtomicBool::new(false)));
-        Ok((Some(ManifestFile::of(&written)), lost))
+        self.note_lost((header.table, header.window), &merging.lost.take())?;
+        if is_empty {
+            return Ok(None);
+        }
+        let written = writer.finish().map_err(failed())?;
+        let written = RowFile::of_written(self.shared, written, &Arc::new(AtomicBool::new(false)));
+        Ok(Some(ManifestFile::of(&written)))
+    }
+
+    /// Writes to the manifest that rows are lost. To one that cannot be read it appends that: the manifest that is made again has it then.
+    fn note_lost(&self, window: WindowKey, lost: &[Lost]) -> Result<(), StoreError> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let (disk, path) = (&*self.shared.disk, self.dir.join(MANIFEST));
+        let lost = lost.iter().map(|lost| (window, *lost));
+        let text = match manifest_of(disk, self.dir) {
+            Some(mut manifest) if manifest.store == self.store => {
+                manifest.lost.extend(lost);
+                manifest.encode().into_bytes()
+            }
+            manifest => {
+                let damaged = manifest.is_none().then(|| read_bytes(disk, self.dir).ok()).flatten();
+                if damaged.is_none() && disk.exists(&path) {
+                    let moved = self.shared.damaged_folder.move_in(&path, "it is of another store, or cannot be read");
+                    moved.map_err(io_error(format!("moving {} to damaged/", path.display())))?;
+                }
+                let lost = Manifest { store: self.store, lost: lost.collect(), ..Manifest::default() };
+                [damaged.unwrap_or_default(), lost.lost_lines().into_bytes()].concat()
+            }
+        };
+        host::replace_file(disk, &path, &text).map_err(io_error(format!("writing {}", path.display())))
     }
 
     /// Where the manifest can be read: otherwise the next start makes one of the files.
@@ -187,8 +212,7 @@ impl RowRepair<'_> {
         let Some(mut manifest) = manifest_of(disk, self.dir) else {
             return Ok(());
         };
-        for Replaced { window, flushes, by, lost } in replaced {
-            manifest.lost.extend(lost.iter().map(|lost| (*window, *lost)));
+        for Replaced { window, flushes, by } in replaced {
             if let Some(place) =
                 manifest.files.iter().position(|file| (file.window, file.flushes) == (*window, *flushes))
             {

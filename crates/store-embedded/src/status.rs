@@ -78,7 +78,7 @@ pub(crate) fn manifest_of(disk: &dyn Disk, store: &Path) -> Option<Manifest> {
     Manifest::parse(&read_bytes(disk, store).ok()?).ok()
 }
 
-fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
+pub(crate) fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
     read_file_checked(disk, &store.join(MANIFEST), manifest::LONGEST, |bytes| Manifest::parse(bytes).is_ok())
 }
 

@@ -1,12 +1,17 @@
 //! Rows that are lost touch no metric that their file never had, whether the file is missing, damaged, repaired or merged.
 
 use std::{
-    fs,
+    fs, io,
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
 };
 
+use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{MetricId, Policy};
-use store::{Fetch, PointStore as _, Run};
+use store::{Fetch, PointStore as _, Run, StoreError};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows};
 
 /// The first slot of the second group of a window; the runs here have slots in both.
@@ -68,9 +73,23 @@ fn open(data: &Path) -> EmbeddedDriver {
 }
 
 fn repair(data: &Path) {
+    repair_with(data, options(data)).unwrap();
+}
+
+fn repair_with(data: &Path, options: EmbeddedOptions) -> Result<(), StoreError> {
     let store = data.join("store");
     let lock = store_embedded::lock(&host::SystemDisk, &store).unwrap();
-    store_embedded::repair(&store, &options(data), &lock).unwrap();
+    store_embedded::repair(&store, &options, &lock)
+}
+
+/// A disk on which one rename fails.
+fn failing_rename(number: u64) -> Host {
+    let renames = AtomicU64::new(0);
+    let fails = move |call: Call, _: &Path| {
+        let is_it = call == Call::Rename && renames.fetch_add(1, Relaxed) == number;
+        is_it.then(|| io::Error::from(io::ErrorKind::StorageFull))
+    };
+    Host { disk: Arc::new(FailingDisk::new(Arc::new(SystemDisk), fails)), ..Host::system() }
 }
 
 /// What reports say of the metrics.
@@ -173,4 +192,75 @@ fn a_lost_end_touches_the_metrics_that_the_file_had_also_once_a_repair_or_a_merg
         }
         assert_eq!(lost(&open(data.path())), found, "repaired: {is_repaired}");
     }
+}
+
+/// Damages the second block.
+fn damage_block(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let second = bytes.windows(4).enumerate().filter(|(_, four)| *four == b"PLBk").nth(1).unwrap().0;
+    bytes[second + 40..second + 60].fill(0);
+    fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn a_repair_that_fails_anywhere_forgets_nothing_of_what_is_lost_and_can_be_run_again() {
+    let mut failed = 0;
+    for number in 0.. {
+        let data = tempfile::tempdir().unwrap();
+        damage_block(&two_files(data.path()));
+        let found = lost(&open(data.path()));
+        assert!(!found.is_empty());
+        let is_failed =
+            repair_with(data.path(), EmbeddedOptions { host: failing_rename(number), ..options(data.path()) }).is_err();
+        failed += u32::from(is_failed);
+        for _ in 0..2 {
+            assert_eq!(lost(&open(data.path())), found, "after a failure at rename {number}");
+            repair(data.path());
+        }
+        assert_eq!(lost(&open(data.path())), found, "repaired after a failure at rename {number}");
+        if !is_failed && 8 < number {
+            break;
+        }
+    }
+    assert!(2 < failed);
+}
+
+#[test]
+fn a_repair_with_a_damaged_manifest_forgets_nothing_of_what_is_lost() {
+    for damage in [
+        |_: &Path| {},
+        |manifest: &Path| {
+            let mut text = fs::read(manifest).unwrap();
+            text[20] ^= 1;
+            fs::write(manifest, text).unwrap();
+        },
+        |manifest: &Path| {
+            fs::write(manifest, "plumbago rows 3\nstore 0000000000000000000000000000002a\nend f86b2c5f\n").unwrap()
+        },
+        |manifest: &Path| fs::remove_file(manifest).unwrap(),
+    ] {
+        let data = tempfile::tempdir().unwrap();
+        damage_block(&two_files(data.path()));
+        let found = lost(&open(data.path()));
+        damage(&data.path().join("store/manifest"));
+        repair(data.path());
+        assert_eq!(lost(&open(data.path())), found);
+    }
+}
+
+#[test]
+fn a_file_without_an_end_whose_rows_are_all_there_touches_no_others_after_several_starts_and_a_repair() {
+    let data = tempfile::tempdir().unwrap();
+    let path = two_files(data.path());
+    let mut bytes = fs::read(&path).unwrap();
+    let index = bytes.windows(4).position(|four| four == b"PLBi").unwrap();
+    bytes[index..].fill(0);
+    fs::write(&path, bytes).unwrap();
+    for _ in 0..3 {
+        let found = lost(&open(data.path()));
+        assert!(found.iter().all(|(_, id)| OF_FILE.contains(id)), "{found:?}");
+    }
+    repair(data.path());
+    assert_eq!(lost(&open(data.path())), []);
+    assert_eq!(reported(data.path()), []);
 }

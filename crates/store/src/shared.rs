@@ -5,7 +5,7 @@ use std::future::ready;
 use metric::{MetricId, Policy, Timestamp};
 
 use crate::{
-    DriverFuture, MetricRecord, StoreError,
+    DriverFuture, MetricRecord, PolicyChange, StoreError,
     points::{Fetch, Run},
 };
 
@@ -87,6 +87,10 @@ pub struct SharedMetric {
     pub name: String,
     /// The policy that holds now.
     pub policy: Policy,
+    /// Since when it holds, Unix seconds; 0 for the first.
+    pub since: Timestamp,
+    /// Those before it, as far as the tables say.
+    pub earlier: Vec<PolicyChange>,
     /// Unix seconds; `None` where the tables do not say.
     pub created_on: Option<Timestamp>,
     /// Unix seconds at which a writer last reported points; `None` where the tables do not say.

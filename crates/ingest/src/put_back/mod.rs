@@ -206,6 +206,7 @@ impl PutBack {
             let (this, of) = (self.clone(), file.clone());
             let load = move || this.with.load(&of, &mut Named::of_rows());
             let Some(mut late) = self.with.elsewhere(load).await? else { continue };
+            let has_damage = late.has_damage;
             late.known.iter_mut().for_each(|point| point.is_again = true);
             match self.with.put_again(late, begun.entry(file.path.clone()).or_default()).await {
                 // As long as a file is missing that a restored backup lacked.
@@ -214,7 +215,7 @@ impl PutBack {
                     begun.remove(&file.path);
                     let _ = self.with.journal.synced().await;
                     let with = self.with.clone();
-                    let done = move || with.damage.late_file_is_done(with.journal.folder(), &file, &left);
+                    let done = move || with.damage.late_file_is_done(with.journal.folder(), &file, &left, has_damage);
                     self.with.elsewhere(done).await?;
                     all += points;
                 }

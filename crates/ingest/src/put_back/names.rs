@@ -137,7 +137,9 @@ pub(super) fn late_points(
             Record::Segment { .. } => {}
         }
     }
-    let has_damage = records.damage.len() != usize::from(records.torn_tail().is_some());
+    // Late points are written whole, and nothing else has them; the end of a segment may never have been written.
+    let has_torn_tail = !named.is_of_rows && records.torn_tail().is_some();
+    let has_damage = records.damage.len() != usize::from(has_torn_tail);
     let mut late = LatePoints { has_damage, ..LatePoints::default() };
     let registered = registry.read();
     let of_writer = ids.of(writer);

@@ -58,8 +58,9 @@ pub(super) struct SinceFiles {
 /// What one of these segments says.
 #[derive(Clone)]
 struct Said {
-    /// The segment before it.
+    /// The segment before it, and how long that is at least.
     previous: u64,
+    previous_bytes: u64,
     slots: Arc<HashMap<(MetricId, Slot), Since>>,
 }
 
@@ -81,7 +82,7 @@ impl SinceFiles {
         segments.extend(kept);
         segments.retain(|other| segment.number < other.number);
         segments.sort_by_key(|segment| segment.number);
-        let numbers: HashSet<u64> = segments.iter().map(|segment| segment.number).collect();
+        let lengths: HashMap<u64, u64> = segments.iter().map(|segment| (segment.number, segment.bytes)).collect();
         let mut since = HashMap::new();
         for other in &segments {
             let known = self.stored.get(&other.number).filter(|_| stored.contains(&other.number)).cloned();
@@ -90,7 +91,9 @@ impl SinceFiles {
             else {
                 return Ok(None);
             };
-            if segment.number < said.previous && !numbers.contains(&said.previous) {
+            // A stored segment that has lost its end looks as one whose last record a crash cut off.
+            let is_whole = lengths.get(&said.previous).is_some_and(|bytes| said.previous_bytes <= *bytes);
+            if segment.number < said.previous && !is_whole {
                 return Ok(None);
             }
             said.slots.iter().for_each(|(&slot, &what)| note(&mut since, slot, what));
@@ -121,7 +124,8 @@ fn said(
             note(&mut slots, slot, what);
         }
     }
-    Ok(Some(Said { previous, slots: Arc::new(slots) }))
+    let previous_bytes = header.previous_bytes.max(header.previous_whole.unwrap_or(0));
+    Ok(Some(Said { previous, previous_bytes, slots: Arc::new(slots) }))
 }
 
 fn note(slots: &mut HashMap<(MetricId, Slot), Since>, slot: (MetricId, Slot), what: Since) {

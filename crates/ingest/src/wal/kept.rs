@@ -154,13 +154,23 @@ impl JournalDamage {
         self.report(self.damage(LATE_POINTS, file, how.to_owned(), bytes as usize));
     }
 
-    /// The coarse slots around late points are derived again, but for some, whose file goes to the folder for what is damaged.
-    pub(crate) fn late_file_is_done(&self, folder: &Folder, file: &Segment, left: &NotPutBack) -> io::Result<()> {
+    /// The coarse slots around late points are derived again, but for some, or for those that the file has lost: it goes to the folder for what
+    /// is damaged.
+    pub(crate) fn late_file_is_done(
+        &self,
+        folder: &Folder,
+        file: &Segment,
+        left: &NotPutBack,
+        has_damage: bool,
+    ) -> io::Result<()> {
         if let Some(ending) = left.ending() {
             let why = left.of_late_points();
             let moved = self.folder.move_in(&file.path, &why)?;
             let name = moved.rsplit('/').next().unwrap_or_default();
             self.folder.rename(name, &format!("{name}{ending}"), &why)?;
+            self.report_kept();
+        } else if has_damage {
+            self.folder.move_in(&file.path, "some of its points cannot be read")?;
             self.report_kept();
         } else {
             folder.remove(file)?;

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use metric::{Aggregation, Policy, Timestamp};
 use scylla::value::{CqlTimeuuid, MaybeEmpty};
+use store::PolicyChange;
 use uuid::Uuid;
 
 /// The keys of `config`, and of what refines its aggregator.
@@ -15,6 +16,12 @@ const AGGREGATOR: &str = "aggregator";
 const RETENTION: &str = "retention";
 const X_FILES_FACTOR: &str = "carbon_xfilesfactor";
 const CARBON_AGGREGATOR: &str = "plumbago_aggregator";
+/// The policies before: each with the second since when it held, `SECOND METHOD XFILESFACTOR RETENTION`, oldest first, then the second since when
+/// the one of the config holds, all with `;` between them.
+const BEFORE: &str = "plumbago_before";
+
+/// Earlier policies that are kept and read, the latest ones.
+const MOST_BEFORE: usize = 16;
 
 /// Why a `config` is invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -56,6 +63,46 @@ pub(crate) fn config(policy: &Policy) -> BTreeMap<&'static str, String> {
         config.insert(CARBON_AGGREGATOR, policy.aggregation.name().to_owned());
     }
     config
+}
+
+/// The policies of a metric as the tables keep them, the one that holds last.
+pub(crate) fn config_of(policies: &[PolicyChange]) -> Option<BTreeMap<&'static str, String>> {
+    let (last, before) = policies.split_last()?;
+    let mut config = config(&last.policy);
+    if !before.is_empty() {
+        let kept = &before[before.len().saturating_sub(MOST_BEFORE)..];
+        let text = |PolicyChange { since, policy }: &PolicyChange| {
+            format!("{since} {} {:.6} {}", policy.aggregation.name(), policy.x_files_factor, policy.retention)
+        };
+        let mut all: Vec<String> = kept.iter().map(text).collect();
+        all.push(last.since.to_string());
+        config.insert(BEFORE, all.join(";"));
+    }
+    Some(config)
+}
+
+/// The policies before that of a `config`, and since when that one holds. None where another program wrote them, or changed the policy since.
+pub(crate) fn before<'a>(config: impl IntoIterator<Item = (&'a str, &'a str)>) -> (Vec<PolicyChange>, Timestamp) {
+    let text = config.into_iter().find(|(key, _)| *key == BEFORE).map(|(_, text)| text);
+    text.and_then(parse_before).unwrap_or_default()
+}
+
+fn parse_before(text: &str) -> Option<(Vec<PolicyChange>, Timestamp)> {
+    let (before, since) = text.rsplit_once(';')?;
+    let since: Timestamp = since.parse().ok()?;
+    let change = |text: &str| {
+        let mut words = text.splitn(4, ' ');
+        let since = words.next()?.parse().ok()?;
+        let aggregation = words.next()?.parse().ok()?;
+        let x_files_factor: f64 = words.next()?.parse().ok()?;
+        let retention = words.next()?.parse().ok()?;
+        let policy = Policy { retention, aggregation, x_files_factor, ..Policy::default() };
+        (0.0..=1.0).contains(&x_files_factor).then_some(PolicyChange { since, policy })
+    };
+    let mut before = before.split(';').take(MOST_BEFORE).map(change).collect::<Option<Vec<_>>>()?;
+    before.first_mut()?.since = 0;
+    let is_ordered = before.is_sorted_by_key(|change| change.since) && before.last()?.since <= since;
+    is_ordered.then_some((before, since))
 }
 
 /// A method by the names that BigGraphite takes: its own and carbon's.
@@ -196,6 +243,50 @@ mod tests {
         ] {
             let config = [("aggregator", name), ("retention", "60*60s:24*3600s"), ("carbon_xfilesfactor", "0.5")];
             assert_eq!(read(&config).unwrap().aggregation, method, "{name}");
+        }
+    }
+
+    #[test]
+    fn earlier_policies_are_read_as_they_were_written_and_garbage_counts_as_none() {
+        let policy = |retention: &str, aggregation| Policy {
+            retention: retention.parse().unwrap(),
+            aggregation,
+            x_files_factor: 0.25,
+            ..Policy::default()
+        };
+        let change = |since, policy| PolicyChange { since, policy };
+        let policies = [
+            change(0, policy("720*10s:1440*60s", Aggregation::AbsMax)),
+            change(1_700_000_000, policy("60*60s", Aggregation::Last)),
+            change(1_700_000_500, policy("60*60s", Aggregation::Sum)),
+        ];
+        let read = |config: &BTreeMap<&'static str, String>| {
+            let pairs = || config.iter().map(|(key, value)| (*key, value.as_str()));
+            (super::policy(pairs()).unwrap(), before(pairs()))
+        };
+        let config = config_of(&policies).unwrap();
+        assert_eq!(config[BEFORE], "0 absmax 0.250000 720*10s:1440*60s;1700000000 last 0.250000 60*60s;1700000500");
+        let [.., last] = &policies;
+        assert_eq!(read(&config), (last.policy.clone(), (policies[..2].to_vec(), 1_700_000_500)));
+        assert_eq!(read(&config_of(&policies[2..]).unwrap()), (last.policy.clone(), (Vec::new(), 0)));
+        assert_eq!(config_of(&[]), None);
+        let many: Vec<PolicyChange> = (0..40).map(|n| change(n, policies[0].policy.clone())).collect();
+        let (earlier, since) = read(&config_of(&many).unwrap()).1;
+        assert_eq!((earlier.len(), earlier[0].since, earlier[1].since, since), (MOST_BEFORE, 0, 24, 39));
+        for garbage in [
+            "",
+            ";",
+            "5",
+            "x;5",
+            "0 sum 0.5;5",
+            "0 sum 2 60*60s;5",
+            "0 sum 0.5 60*60s;x",
+            "0 sum 0.5 60*60s;-1",
+            "9 sum 0.5 60*60s;8 sum 0.5 60*60s;7",
+        ] {
+            let config = BTreeMap::from([(BEFORE, garbage.to_owned())]);
+            let (earlier, since) = before(config.iter().map(|(key, value)| (*key, value.as_str())));
+            assert_eq!((earlier, since), (Vec::new(), 0), "{garbage}");
         }
     }
 

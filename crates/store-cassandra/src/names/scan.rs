@@ -7,14 +7,14 @@
 use std::collections::{HashMap, HashSet};
 
 use futures::{StreamExt, TryStreamExt, stream};
-use metric::Policy;
+use metric::{Policy, Timestamp};
 use scylla::{
     deserialize::value::MapIterator,
     response::{PagingState, query_result::QueryRowsResult},
     statement::{Consistency, prepared::PreparedStatement},
     value::{CqlTimeuuid, MaybeEmpty},
 };
-use store::{EachBatch, ScanProgress, SharedMetric, StoreError};
+use store::{EachBatch, PolicyChange, ScanProgress, SharedMetric, StoreError};
 use uuid::Uuid;
 
 use super::{config, paths::components, report::ScanReport, tables::Names};
@@ -145,7 +145,7 @@ impl Names {
         .await?;
         found.rows += listed.len() as u64;
         // Most metrics share a few configs.
-        let mut policies: HashMap<String, Policy> = HashMap::new();
+        let mut policies: HashMap<String, Policies> = HashMap::new();
         self.pages(&statements.metadata, range, |page| {
             for row in page.rows::<Row<'_>>().map_err(damaged)? {
                 found.rows += 1;
@@ -177,12 +177,15 @@ impl Names {
     }
 }
 
+/// The policy of a metric, those before it, and since when it holds.
+type Policies = (Policy, (Vec<PolicyChange>, Timestamp));
+
 impl Range {
     fn take(
         &mut self,
         (name, id, config, created_on, updated_on): Row<'_>,
         listed: &mut HashSet<String>,
-        policies: &mut HashMap<String, Policy>,
+        policies: &mut HashMap<String, Policies>,
     ) -> Result<(), StoreError> {
         let Some(name) = listed.take(name) else {
             self.report.without_name += 1;
@@ -195,10 +198,10 @@ impl Range {
         let config: Vec<(&str, &str)> = config.collect::<Result<_, _>>().map_err(damaged)?;
         // Neither keys nor values that can be read have these in them.
         let key: String = config.iter().flat_map(|(key, value)| [*key, "\u{0}", *value, "\u{1}"]).collect();
-        let policy = match policies.get(&key) {
-            Some(policy) => policy.clone(),
-            None => match config::policy(config) {
-                Ok(policy) => policies.entry(key).or_insert(policy).clone(),
+        let (policy, (earlier, since)) = match policies.get(&key) {
+            Some(policies) => policies.clone(),
+            None => match config::policy(config.iter().copied()) {
+                Ok(policy) => policies.entry(key).or_insert((policy, config::before(config))).clone(),
                 Err(error) => {
                     self.report.unreadable += 1;
                     self.report.example.get_or_insert_with(|| format!("{name}: {error}"));
@@ -211,6 +214,8 @@ impl Range {
         self.metrics.push(SharedMetric {
             name,
             policy,
+            since,
+            earlier,
             created_on: config::time(created_on),
             updated_on: config::time(updated_on),
         });

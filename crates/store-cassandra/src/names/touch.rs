@@ -51,12 +51,16 @@ impl Names {
         else {
             return Ok(None);
         };
-        let Ok(policy) = config::policy(config.iter().map(|(key, value)| (key.as_str(), value.as_str()))) else {
+        let pairs = || config.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        let Ok(policy) = config::policy(pairs()) else {
             return Ok(None);
         };
+        let (earlier, since) = config::before(pairs());
         Ok(Some(SharedMetric {
             name: name.to_owned(),
             policy,
+            since,
+            earlier,
             created_on: config::time(created_on),
             updated_on: config::time(updated_on),
         }))

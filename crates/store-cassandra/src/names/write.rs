@@ -74,13 +74,12 @@ impl Names {
     }
 
     async fn put_metric(&self, tables: &Tables, record: &MetricRecord) -> Result<(), StoreError> {
-        let Some(change) = record.policies.last() else { return Ok(()) };
+        let Some(config) = config::config_of(&record.policies) else { return Ok(()) };
         let name = record.name.as_str();
         let batch = self.metric_batch(tables, components(name)).await?;
         let of_name = if is_tagged(name) { vec![name] } else { bound(name) };
         let id = rows::metric_id(name);
         let created_on = scylla::value::CqlTimeuuid::from(config::time_uuid(record.created_on, id));
-        let config = config::config(&change.policy);
         let values = (of_name, (name, created_on, id, config));
         let _permit = self.permits.acquire().await.expect("it is never closed");
         let written = self.retry.run(|| self.session.batch(&batch, &values)).await;

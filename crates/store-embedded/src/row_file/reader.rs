@@ -100,8 +100,8 @@ pub(crate) struct Bounds {
     /// The lowest and the highest.
     pub(crate) metrics: (MetricId, MetricId),
     pub(crate) newest: Slot,
-    /// Whether the footer could be read when they were written.
-    pub(crate) is_of_footer: bool,
+    /// The checksum of the index that the footer said; zero where it could never be read.
+    pub(crate) index_crc: u32,
 }
 
 /// A file of rows.
@@ -191,10 +191,10 @@ impl RowFile {
 
     /// Of a file without a footer, what the manifest says of its rows: damage of it touches no others.
     pub(crate) fn set_bounds(&mut self, bounds: Bounds) {
-        let Bounds { rows, metrics, newest, is_of_footer } = bounds;
+        let Bounds { rows, metrics, newest, index_crc } = bounds;
         let Summary { rows: read, metrics: (lowest, highest), newest: newest_read, .. } = self.summary;
         // Version 0.1.0 wrote those of the rows that it could read, if it could not read the footer.
-        let are_of_all = read < rows || read == rows && is_of_footer;
+        let are_of_all = read < rows || read == rows && index_crc != 0;
         // Where it is another file, the manifest says nothing of it.
         let are_its = are_of_all && metrics.0 <= lowest && highest <= metrics.1 && newest_read <= newest;
         if self.index_at.is_some() || !are_its {
@@ -228,14 +228,14 @@ impl RowFile {
     pub(crate) fn possible(&self) -> Bounds {
         let Summary { rows, metrics, newest, .. } = self.summary;
         if let Some(bounds) = self.bounds {
-            return Bounds { is_of_footer: false, ..bounds };
+            return bounds;
         }
-        if self.index_at.is_some() {
-            return Bounds { rows, metrics, newest, is_of_footer: true };
+        if let Some(IndexAt { crc: index_crc, .. }) = self.index_at {
+            return Bounds { rows, metrics, newest, index_crc };
         }
         let slots = window_slots(self.header.table.stage);
         let last = self.header.window.saturating_add(1).saturating_mul(slots).saturating_sub(1);
-        Bounds { rows: 0, metrics, newest: last, is_of_footer: false }
+        Bounds { rows: 0, metrics, newest: last, index_crc: 0 }
     }
 
     /// The checksum of the index; zero where it is not known, because the footer is damaged.
@@ -437,7 +437,7 @@ impl RowFile {
     /// What is lost with a block.
     pub(crate) fn damage_of_block(&self, index: &Index, number: usize, how: &dyn std::fmt::Display) -> Damage {
         let entry = &index.blocks[number];
-        let (first, last) = (entry.first, index.last_key(number, self.summary.last).max(entry.first));
+        let (first, last) = self.keys_of(index, number);
         Damage {
             what: "block of rows",
             file: self.shared.shown(&self.path),
@@ -451,8 +451,15 @@ impl RowFile {
 
     /// The rows that are lost with a block.
     pub(crate) fn lost_with_block(&self, index: &Index, number: usize) -> Vec<Lost> {
-        let first = index.blocks[number].first;
-        self.lost_between(first, index.last_key(number, self.summary.last).max(first))
+        let (first, last) = self.keys_of(index, number);
+        self.lost_between(first, last)
+    }
+
+    /// The first and the last key that a block may have had. Where its header is lost with the index, the first of the window.
+    fn keys_of(&self, index: &Index, number: usize) -> (RowKey, RowKey) {
+        let group = self.header.window.saturating_mul(window_slots(self.header.table.stage)) / GROUP_SLOTS;
+        let first = index.blocks[number].first.max(RowKey { group, metric: MetricId(0) });
+        (first, index.last_key(number, self.summary.last).max(first))
     }
 
     /// The rows that are lost with these keys.
