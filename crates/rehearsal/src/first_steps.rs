@@ -67,14 +67,32 @@ impl FirstSteps {
         }
     }
 
+    /// Nodes keep the metric by this policy, some or all of them.
+    pub(crate) fn also(&mut self, policy: &Policy) {
+        self.firsts.add(policy.aggregation);
+        if !self.policies.contains(&policy.retention) {
+            self.policies.push(policy.retention.clone());
+        }
+    }
+
     /// A point is sent.
     pub(crate) fn send(&mut self, time: Timestamp, value: f64) {
         let step = first_step(self.policies.last().expect("a metric has a policy"));
+        self.send_under(time, value, step);
+    }
+
+    /// A point is sent to a node that keeps the metric by this first step.
+    pub(crate) fn send_under(&mut self, time: Timestamp, value: f64, step: i64) {
         self.orders += 1;
         self.shown.retain(|&(_, step, slot), _| !(slot..slot + step).contains(&time));
         let slot = time - time.rem_euclid(step);
         self.writes.insert((slot, step), Write { order: self.orders, step, value });
         self.coming.extend(slot..slot + step);
+    }
+
+    /// Points of these seconds may be there or not, and no others.
+    pub(crate) fn set_coming(&mut self, times: BTreeSet<Timestamp>) {
+        self.coming = times;
     }
 
     /// Everything that was sent is acknowledged.
@@ -259,7 +277,7 @@ fn steps_of(policy: &Retention) -> impl Iterator<Item = i64> {
     policy.stages().iter().map(|stage| i64::from(stage.resolution()))
 }
 
-fn first_step(policy: &Retention) -> i64 {
+pub(crate) fn first_step(policy: &Retention) -> i64 {
     i64::from(policy.stages()[0].resolution())
 }
 

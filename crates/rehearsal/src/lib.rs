@@ -17,6 +17,8 @@
 //! network ── truth               nodes that also ask each other, the ways between them, and what they must answer
 //! node_steps ── node_asks        what is done to them, and their answers
 //! node_names                     which names each node must know, and which deletions it has followed
+//! node_clocks                    how far their calendars are apart, and what that leaves open
+//! node_rules                     what nodes answer whose rules change among several first steps
 //! nodes                          steps performed on several nodes
 //! ```
 
@@ -53,7 +55,9 @@ mod network;
 mod truth;
 
 mod node_asks;
+mod node_clocks;
 mod node_names;
+mod node_rules;
 mod node_steps;
 mod nodes;
 
@@ -69,9 +73,9 @@ pub use rot::{Cost, Flip};
 pub use run::{Ended, Run};
 pub use scenario::{Planned, Scenario, Work};
 pub use seeds::{
-    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, ROWS_AWAY, RULES_OF_NODES, SEVERAL_LAYOUTS, SEVERAL_NODES, WITHIN_A_SECOND,
-    WRITERS,
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, CLOCKS_OF_NODES, FIRST_STEPS, FIRST_STEPS_OF_NODES,
+    FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS, LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, ROWS_AWAY, RULES_OF_NODES,
+    SEVERAL_LAYOUTS, SEVERAL_NODES, WITHIN_A_SECOND, WRITERS,
 };
 pub use step::{BadPages, FileKind, Sent, Step};
 pub use workload::workload;

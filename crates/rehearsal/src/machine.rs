@@ -257,6 +257,11 @@ pub(crate) fn method_under(method: metric::Aggregation, number: usize) -> metric
     }
 }
 
+/// The xFilesFactor of all metrics but those of `strict.`, under rules with this number.
+pub(crate) fn x_files_factor_under(number: usize) -> f64 {
+    if number & ROLLED > 0 && number % PLACES_OF_ROLLED == 2 { 0.2 } else { 0.0 }
+}
+
 /// The bits of the number below that place.
 pub(crate) const STEPS_BITS: usize = 7;
 
@@ -318,7 +323,8 @@ fn make_rules(number: usize) -> Rules {
         let name = method.name();
         let alone = || method_under(*method, number).name().to_owned();
         let methods = if number & LISTS > 0 { list(place, number % 4) } else { alone() };
-        for (kind, factor) in [("strict", "0.3"), ("", "0")] {
+        let factor = x_files_factor_under(number).to_string();
+        for (kind, factor) in [("strict", "0.3"), ("", &*factor)] {
             aggregation += &format!(
                 "[{name}{kind}]\npattern = ^{name}\\..*{kind}\nxFilesFactor = {factor}\naggregationMethod = {methods}\n"
             );

@@ -47,8 +47,14 @@ pub(crate) struct NamesTruth {
     sent: BTreeMap<(Number, usize), Duration>,
     /// Metrics that are in the tables for certain, and since when.
     listed: BTreeMap<Number, Duration>,
+    /// Metrics that others may find late.
+    found_at: BTreeMap<Number, Duration>,
     /// The latest deletion.
     deleted: BTreeMap<Number, Duration>,
+    /// The latest time that it may have, by the calendar that is furthest ahead.
+    deleted_until: BTreeMap<Number, Duration>,
+    /// Where a node may learn of it late, when all have.
+    followed_at: BTreeMap<Number, Duration>,
     /// Metrics whose deletion failed half way, or that a node may bring back.
     is_any: BTreeSet<Number>,
 }
@@ -59,7 +65,10 @@ impl NamesTruth {
             places: vec![Reach { since: None, has_names: false }; count],
             sent: BTreeMap::new(),
             listed: BTreeMap::new(),
+            found_at: BTreeMap::new(),
             deleted: BTreeMap::new(),
+            deleted_until: BTreeMap::new(),
+            followed_at: BTreeMap::new(),
             is_any: BTreeSet::new(),
         }
     }
@@ -119,6 +128,9 @@ impl NamesTruth {
         self.sent.retain(|(of, _), _| *of != metric);
         self.listed.remove(&metric);
         self.deleted.insert(metric, now);
+        self.deleted_until.insert(metric, now);
+        self.followed_at.remove(&metric);
+        self.found_at.remove(&metric);
         if is_any {
             self.is_any.insert(metric)
         } else {
@@ -126,12 +138,28 @@ impl NamesTruth {
         };
     }
 
+    /// The deletion of this moment may have a time up to this one.
+    pub(crate) fn is_deleted_until(&mut self, metric: Number, until: Duration) {
+        self.deleted_until.insert(metric, until);
+    }
+
+    /// All nodes have followed the deletion of this moment at that time.
+    pub(crate) fn is_followed_at(&mut self, metric: Number, at: Duration) {
+        self.followed_at.insert(metric, at);
+    }
+
+    /// Names of this moment are in the log where nodes look for them at that time.
+    pub(crate) fn is_found_at(&mut self, metric: Number, at: Duration) {
+        let late = self.found_at.entry(metric).or_default();
+        *late = (*late).max(at);
+    }
+
     /// Whether another node than this one has created a metric within the last seconds: it may write the name, or say so in the log, after
     /// a deletion. One that does not reach the tables cannot tell a deletion in the second of its creation from one before it.
-    pub(crate) fn is_fresh(&self, place: usize, metric: Number, now: Duration) -> bool {
+    pub(crate) fn is_fresh(&self, place: usize, metric: Number, (now, recent): (Duration, Duration)) -> bool {
         let is_fresh = |(&(of, other), sent): (&(Number, usize), &Duration)| {
             let is_new = match self.places[other].since {
-                Some(since) => now < since.max(*sent) + LISTED,
+                Some(since) => now < since.max(*sent) + LISTED + recent,
                 // The deletion began up to two seconds ago.
                 None => now.as_secs() <= sent.as_secs() + 2,
             };
@@ -154,13 +182,16 @@ impl NamesTruth {
         self.deleted.keys().copied().filter(|&metric| !self.has_followed(place, metric, now)).collect()
     }
 
-    pub(crate) fn deleted_at(&self, metric: Number) -> Option<Duration> {
-        self.deleted.get(&metric).copied()
+    pub(crate) fn deleted_until(&self, metric: Number) -> Option<Duration> {
+        self.deleted_until.get(&metric).copied()
     }
 
     /// Whether a node has followed the latest deletion of a metric.
     pub(crate) fn has_followed(&self, place: usize, metric: Number, now: Duration) -> bool {
         let Some(&deleted) = self.deleted.get(&metric) else { return true };
+        if self.followed_at.get(&metric).is_some_and(|at| now < *at) {
+            return false;
+        }
         // The deletion waited for those that reached the tables meanwhile.
         self.places[place].since.is_some_and(|since| since + FOLLOWED <= now || since < deleted)
     }
@@ -173,8 +204,12 @@ impl NamesTruth {
         let reach = &self.places[place];
         let follows = |at: Duration| reach.since.is_some_and(|since| since.max(at) + FOLLOWED <= now);
         if !truth.has(metric) {
-            let is_gone = self.deleted.get(&metric).is_none_or(|at| follows(*at));
+            let is_gone = self.deleted.get(&metric).is_none_or(|at| follows(*at))
+                && self.followed_at.get(&metric).is_none_or(|at| *at <= now);
             return if is_gone { Listing::Unknown } else { Listing::Either };
+        }
+        if self.found_at.get(&metric).is_some_and(|at| now < *at) {
+            return Listing::Either;
         }
         let is_known = self.listed.get(&metric).is_some_and(|at| reach.has_names && follows(*at));
         if is_known { Listing::Known } else { Listing::Either }

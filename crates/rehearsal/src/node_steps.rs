@@ -5,9 +5,10 @@ use metric::Aggregation;
 use store_cassandra::{Fate, Layout};
 
 use crate::{
-    machine::{LONG, PLACES_OF_ROLLED, ROLLED},
+    machine::{LONG, OF_STEPS, PLACES_OF_ROLLED, ROLLED, with_steps},
     network::{PeerWay, TablesWay},
-    seeds::{NAMES_OF_NODES, RULES_OF_NODES, SEVERAL_LAYOUTS},
+    node_rules::BLOCK,
+    seeds::{CLOCKS_OF_NODES, FIRST_STEPS_OF_NODES, NAMES_OF_NODES, RULES_OF_NODES, SEVERAL_LAYOUTS},
 };
 
 /// Metrics of each method, where names come and go.
@@ -21,7 +22,8 @@ pub(crate) const SPAN: i64 = 2900;
 pub struct SentPoint {
     /// Which metric: the number of its method, and once around all methods for each further metric of it.
     pub metric: usize,
-    /// Seconds after the first point of all; where names come and go, after this moment.
+    /// Seconds after the first point of all; where names come and go, after this moment; where first steps differ, after the beginning of the
+    /// node's minute.
     pub second: i64,
     /// Its value.
     pub value: f64,
@@ -66,6 +68,8 @@ pub enum NodeStep {
     Move(usize, Ending, Layout),
     /// The calendar of a node that is down is set, so many seconds from the right time.
     Skew(usize, i64),
+    /// The calendar of a node is set, while it runs or is down, so many seconds from the right time.
+    Calendar(usize, i64),
     /// The way of a node to the tables.
     Tables(usize, TablesWay),
     /// The way of a node to another one.
@@ -155,11 +159,18 @@ impl NodesScenario {
         let steps = (0..steps).map(step).collect();
         let has_names = NAMES_OF_NODES <= seed;
         let mut scenario = NodesScenario { seed, rules: LONG, has_names, layouts, steps };
-        if scenario.has_names {
-            scenario.give_names(count);
-        }
-        if RULES_OF_NODES <= seed {
-            scenario.give_rules(count);
+        match seed {
+            _ if FIRST_STEPS_OF_NODES <= seed => scenario.give_first_steps(count),
+            _ if RULES_OF_NODES <= seed => {
+                scenario.give_names(count);
+                scenario.give_rules(count);
+            }
+            _ if CLOCKS_OF_NODES <= seed => {
+                scenario.give_names(count);
+                scenario.give_clocks(count);
+            }
+            _ if NAMES_OF_NODES <= seed => scenario.give_names(count),
+            _ => {}
         }
         scenario
     }
@@ -204,14 +215,32 @@ impl NodesScenario {
 }
 
 impl NodesScenario {
+    /// Calendars are set while nodes run: apart by seconds or by minutes, and right again. Every node reaches the tables and keeps its folder.
+    fn give_clocks(&mut self, count: usize) {
+        let random = SeededRandom::new(self.seed ^ 0x63_6c6f_636b);
+        let most = [8, 40, 240][random.index(3)];
+        let set = || {
+            let seconds = random.below(2 * most as u64 + 1) as i64 - most;
+            NodeStep::Calendar(random.index(count), if random.below(3) == 0 { 0 } else { seconds })
+        };
+        for step in &mut self.steps {
+            match step {
+                NodeStep::Tables(..) => *step = set(),
+                NodeStep::Check(_) if random.below(5) == 0 => *step = set(),
+                NodeStep::Pass(seconds) if random.below(2) == 0 => *seconds *= 3,
+                NodeStep::End(_, ending @ Ending::Replace) => *ending = Ending::Stop,
+                NodeStep::Move(_, ending @ Ending::Replace, _) => *ending = Ending::Stop,
+                _ => {}
+            }
+        }
+    }
+
     /// An operator changes the rules, of one node after the other. In one seed of two nothing is deleted.
     fn give_rules(&mut self, count: usize) {
         let random = SeededRandom::new(self.seed ^ 0x72_756c_6573);
         self.rules = ROLLED;
-        let has_deletions = random.below(2) == 0;
-        let mut place_of_rules = 0;
-        // The nodes that still get the rules of the moment.
-        let mut waiting: Vec<usize> = Vec::new();
+        let (has_deletions, is_calm) = (random.below(2) == 0, random.below(2) == 0);
+        let mut next = NextRules::default();
         for step in &mut self.steps {
             let is_deletion = matches!(step, NodeStep::Delete(..));
             if matches!(step, NodeStep::FlushWhile(.., Meanwhile::Delete(_))) && !has_deletions {
@@ -222,13 +251,101 @@ impl NodesScenario {
             if !is_free {
                 continue;
             }
-            if waiting.is_empty() {
-                place_of_rules = random.index(PLACES_OF_ROLLED);
-                waiting = (0..count).collect();
-            }
-            let place = waiting.swap_remove(random.index(waiting.len()));
-            *step = NodeStep::Rules(place, ROLLED | place_of_rules);
+            let (node, place) = next.of(&random, count, PLACES_OF_ROLLED);
+            *step = NodeStep::Rules(node, ROLLED | place);
         }
+        if is_calm {
+            self.calm();
+            self.change_at_once(count, &random);
+        }
+    }
+
+    /// The rules change among retentions of several first steps, of one node after the other. No name is known beforehand, and nothing is
+    /// deleted. Points are of the last minutes, each of which is of one node.
+    fn give_first_steps(&mut self, count: usize) {
+        let random = SeededRandom::new(self.seed ^ 0x73_7465_7073);
+        let group = random.index(OF_STEPS.len());
+        let places = OF_STEPS[group].len();
+        self.rules = with_steps(group, random.index(places));
+        let (is_calm, has_late) = (random.below(2) == 0, random.below(2) == 0);
+        let mut next = NextRules::default();
+        for step in &mut self.steps {
+            if let NodeStep::Send(_, points) | NodeStep::FlushWhile(.., Meanwhile::Flush(points)) = step {
+                // Minutes before this one, in turns of all nodes.
+                let turns = if has_late && random.below(4) == 0 { random.below(3) as i64 } else { 0 };
+                let (mut second, gap) = (random.below(40) as i64, 1 + random.below(12) as i64);
+                let mut before = None;
+                for point in points.iter_mut() {
+                    second += if before.replace(point.second) == Some(point.second) { 0 } else { gap };
+                    point.second = second % BLOCK - turns * BLOCK * count as i64;
+                }
+            }
+            if let NodeStep::Pass(seconds) = step {
+                *seconds *= 4;
+            }
+            let is_free = matches!(step, NodeStep::Skew(..) | NodeStep::Check(_)) && random.below(3) == 0;
+            if is_free {
+                let (node, place) = next.of(&random, count, places);
+                *step = NodeStep::Rules(node, with_steps(group, place));
+            } else if let NodeStep::Skew(..) = step {
+                *step = NodeStep::Pass(10 + random.below(40));
+            }
+        }
+        if is_calm {
+            self.calm();
+            self.change_at_once(count, &random);
+        }
+    }
+
+    /// In one seed of two all nodes get new rules before further points come.
+    fn change_at_once(&mut self, count: usize, random: &SeededRandom) {
+        if random.below(2) == 0 {
+            return;
+        }
+        let mut changes = 0;
+        let steps = std::mem::take(&mut self.steps);
+        for step in steps {
+            let NodeStep::Rules(_, rules) = step else {
+                self.steps.push(step);
+                continue;
+            };
+            // One change for all in place of one for each.
+            if changes % count == 0 {
+                self.steps.extend((0..count).map(|node| NodeStep::Rules(node, rules)));
+                self.steps.push(NodeStep::Pass(70));
+            }
+            changes += 1;
+        }
+    }
+
+    /// No two nodes store points of a metric at the same moment.
+    fn calm(&mut self) {
+        for step in &mut self.steps {
+            match step {
+                NodeStep::Tables(node, _) => *step = NodeStep::Check(*node),
+                NodeStep::FlushWhile(.., meanwhile @ Meanwhile::Flush(_)) => *meanwhile = Meanwhile::Check,
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Which rules an operator gives to which node next: new ones once all have those before.
+#[derive(Default)]
+struct NextRules {
+    place: usize,
+    /// The nodes that still get them.
+    waiting: Vec<usize>,
+}
+
+impl NextRules {
+    fn of(&mut self, random: &SeededRandom, count: usize, places: usize) -> (usize, usize) {
+        if self.waiting.is_empty() {
+            self.place = random.index(places);
+            self.waiting = (0..count).collect();
+        }
+        let node = self.waiting.swap_remove(random.index(self.waiting.len()));
+        (node, self.place)
     }
 }
 

@@ -15,11 +15,13 @@ use store_cassandra::{Fate, Layout};
 
 use crate::{
     Machine, StoreKind, Work,
-    machine::{BEGINNING, moved, rules},
+    machine::{BEGINNING, STEPS, moved, rules},
     network::{Alive, Network, PeerWay, TablesWay, address},
     node::FLUSH_AFTER,
-    node_asks::{Asked, BASE, adopt_all, ask, delete, flush, send, send_and_flush, unregistered},
+    node_asks::{Asked, BASE, adopt_all, ask, delete, flush, note_split, send, send_and_flush, unregistered},
+    node_clocks::{FOUND_LATE, NodeClocks, RECENT},
     node_names::{Listing, NamesTruth},
+    node_rules::{BLOCK, StepsTruth},
     node_steps::{Ending, LETTERS, Meanwhile, NodeStep, NodesScenario, SentPoint},
     truth::{Number, Remains, Truth, name_of},
 };
@@ -62,8 +64,13 @@ impl NodesScenario {
     /// What is wrong, in one sentence.
     pub fn perform(&self) -> Result<Work, String> {
         let mut nodes = Nodes::new(&self.layouts, self.seed, self.rules, self.has_names);
-        nodes.network.has_skew.store(self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..))), Relaxed);
-        nodes.truth.has_skew = self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..)));
+        nodes.truth.steps = (self.rules & STEPS > 0).then(StepsTruth::default);
+        nodes.truth.has_skew =
+            self.steps.iter().any(|step| matches!(step, NodeStep::Skew(..) | NodeStep::Calendar(..)));
+        if self.steps.iter().any(|step| matches!(step, NodeStep::Calendar(..))) {
+            nodes.clocks = Some(NodeClocks::new(self.layouts.len(), nodes.now));
+        }
+        nodes.network.has_skew.store(nodes.truth.has_skew, Relaxed);
         for (number, step) in self.steps.iter().enumerate() {
             nodes.step(step).map_err(|error| format!("step {number}: {error}"))?;
             nodes.work.steps += 1;
@@ -154,6 +161,8 @@ struct Nodes {
     machines: Vec<Machine>,
     /// Seconds by which the calendars are wrong.
     skews: Vec<i64>,
+    /// Where they are set while nodes run.
+    clocks: Option<NodeClocks>,
     truth: Truth,
     /// Names that come and go; `None` where all are known.
     names: Option<NamesTruth>,
@@ -192,6 +201,7 @@ impl Nodes {
             network: Network::new(layouts, seed, now, has_names),
             machines: (0..count).map(machine).collect(),
             skews: vec![0; count],
+            clocks: None,
             truth: Truth::default(),
             names: has_names.then(|| NamesTruth::new(count)),
             are_written: vec![false; count],
@@ -225,6 +235,10 @@ impl Nodes {
                 if self.network.alive(*place).is_none() {
                     self.skews[*place] = *seconds;
                 }
+                Ok(())
+            }
+            NodeStep::Calendar(place, seconds) => {
+                self.set_calendar(*place, *seconds);
                 Ok(())
             }
             NodeStep::Tables(place, way) => {
@@ -288,6 +302,26 @@ impl Nodes {
         }
     }
 
+    /// Sets the calendar of a node, while it runs or is down.
+    fn set_calendar(&mut self, place: usize, seconds: i64) {
+        let alive = self.network.alive(place);
+        if let Some(alive) = &alive {
+            alive.life.jump(seconds - self.skews[place]);
+        }
+        self.note_clocks();
+        self.skews[place] = seconds;
+        if let Some(clocks) = &mut self.clocks {
+            clocks.set(place, alive.is_none(), self.now);
+        }
+        self.note_clocks();
+    }
+
+    fn note_clocks(&mut self) {
+        if let Some(clocks) = &mut self.clocks {
+            clocks.note(&self.skews, self.now);
+        }
+    }
+
     /// Changes the rules of a node.
     fn set_rules(&mut self, place: usize, number: usize) {
         self.machines[place].rules = number;
@@ -301,6 +335,33 @@ impl Nodes {
             });
         }
         self.pass(WRITTEN);
+    }
+
+    /// Notes which metrics have points that a node does not know of.
+    fn note_split(&mut self) {
+        if !self.have_rules_changed {
+            return;
+        }
+        for place in 0..self.machines.len() {
+            if let Some(alive) = self.network.alive(place) {
+                note_split(&alive.life, &mut self.truth, LETTERS * Aggregation::ALL.len());
+            }
+        }
+    }
+
+    /// Points of these metrics come to a node. Where rules differ then, or a node that is down has points under earlier ones, rows of the later
+    /// retention may lack points that are stored under the earlier one.
+    fn note_mixed(&mut self, points: &[SentPoint]) {
+        if !self.have_rules_changed {
+            return;
+        }
+        let holders = self.truth.holders();
+        let is_down =
+            |place: usize| self.network.alive(place).is_none() && holders.contains(&self.network.number(place));
+        let has_earlier = (0..self.machines.len()).any(is_down);
+        if has_earlier || self.rules().is_none() {
+            points.iter().for_each(|point| self.truth.note_split(point.metric));
+        }
     }
 
     /// The rules of all nodes, where these are in force on all.
@@ -373,6 +434,7 @@ impl Nodes {
     fn alive(&mut self, place: usize) -> Result<Arc<Alive>, String> {
         if self.network.alive(place).is_none() {
             self.start(place)?;
+            self.note_split();
         }
         self.catch_up(place);
         Ok(self.network.alive(place).expect("it was started"))
@@ -428,6 +490,9 @@ impl Nodes {
         self.unseen_until[place] = self.now + MET;
         self.may_be_new[place] = self.network.tables_way(place) != TablesWay::UP;
         self.network.set_alive(place, Alive { life, heads, peers });
+        if let Some(clocks) = &mut self.clocks {
+            clocks.started(place, self.now);
+        }
         let reaches = !self.may_be_new[place];
         if let Some(names) = &mut self.names {
             names.started(place, self.is_new[place], reaches, self.now);
@@ -438,10 +503,12 @@ impl Nodes {
 
     fn send(&mut self, place: usize, points: &[SentPoint]) -> Result<(), String> {
         let alive = self.alive(place)?;
-        let (points, base) = (self.sendable(place, points), self.base());
+        let (points, base) = (self.sendable(place, points), self.base_of(place));
+        self.note_mixed(&points);
         let accepted = send(&alive.life, &mut self.truth, self.network.number(place), base, &points)?;
         self.note_sent(place, &points);
         self.work.points += accepted;
+        self.note_split();
         self.catch_up(place);
         Ok(())
     }
@@ -454,10 +521,11 @@ impl Nodes {
 
     fn flushed(&mut self, place: usize, flushed: Result<(), String>) -> Result<(), String> {
         self.fade();
+        self.note_split();
         self.truth.may_store_ghosts(self.network.number(place));
         match flushed {
             Ok(()) => {
-                self.truth.stored(self.network.number(place));
+                self.truth.stored(self.network.number(place), self.now);
                 self.are_written[place] = false;
                 // A flush takes a microsecond of write time for each of its runs: a clock that stood still would let another node
                 // overwrite points of this one with an earlier time.
@@ -490,12 +558,16 @@ impl Nodes {
         let (alive, _) = (self.alive(place)?, self.alive(other)?);
         let done: Arc<Mutex<Option<Result<DoneMeanwhile, String>>>> = Arc::default();
         let (network, into, number) = (self.network.clone(), done.clone(), self.network.number(other));
-        let (mut truth, asked, base) = (self.truth.clone(), self.asked(other), self.base());
+        let (mut truth, asked, base, now) = (self.truth.clone(), self.asked(other), self.base_of(other), self.now);
         let meanwhile = match meanwhile {
             Meanwhile::Flush(points) => Meanwhile::Flush(self.sendable(other, points)),
             Meanwhile::Check | Meanwhile::Delete(_) => meanwhile.clone(),
         };
-        self.is_unsettled |= matches!(meanwhile, Meanwhile::Flush(_));
+        if let Meanwhile::Flush(points) = &meanwhile {
+            self.is_unsettled = true;
+            self.note_mixed(points);
+            truth.clone_from(&self.truth);
+        }
         let waiting = self.waiting_names(other);
         let does = meanwhile.clone();
         let (has_ended, ended) = mpsc::channel();
@@ -505,8 +577,8 @@ impl Nodes {
             let Some(of_other) = network.alive(other) else { return };
             let mut deleted = None;
             let worked = match &does {
-                Meanwhile::Check => ask(&of_other.life, &truth, &asked).map(drop),
-                Meanwhile::Flush(points) => send_and_flush(&of_other.life, &mut truth, number, base, points),
+                Meanwhile::Check => ask(&of_other.life, &mut truth, &asked).map(drop),
+                Meanwhile::Flush(points) => send_and_flush(&of_other.life, &mut truth, number, (base, now), points),
                 Meanwhile::Delete(metrics) => delete(&of_other.life, metrics).map(|done| deleted = Some(done)),
             };
             *into.lock().unwrap_or_else(PoisonError::into_inner) = Some(worked.map(|()| (truth, deleted)));
@@ -551,6 +623,16 @@ impl Nodes {
         if self.names.is_some() { self.now.as_secs() as Timestamp } else { BASE }
     }
 
+    /// The same of points to a node: where first steps differ, the beginning of the latest minute that is its own.
+    fn base_of(&self, place: usize) -> Timestamp {
+        let (base, nodes) = (self.base(), self.machines.len() as Timestamp);
+        if self.truth.steps.is_none() {
+            return base;
+        }
+        let minute = base / BLOCK;
+        (minute - (minute - place as Timestamp).rem_euclid(nodes)) * BLOCK
+    }
+
     /// Whether nothing of a node gets through to the tables.
     fn is_cut_off(&self, place: usize) -> bool {
         is_cut_off(self.network.tables_way(place))
@@ -562,10 +644,10 @@ impl Nodes {
     fn sendable(&mut self, place: usize, points: &[SentPoint]) -> Vec<SentPoint> {
         self.fade();
         let Some(names) = &self.names else { return points.to_vec() };
-        let base = self.base();
+        let base = self.base_of(place);
         let may_send = |point: &&SentPoint| {
             let is_later =
-                names.deleted_at(point.metric).is_none_or(|at| at.as_secs() as i64 + 1 < base + point.second);
+                names.deleted_until(point.metric).is_none_or(|at| at.as_secs() as i64 + 1 < base + point.second);
             match names.may_be_back(point.metric) {
                 true => is_later && (names.has_followed(place, point.metric, self.now) || self.is_cut_off(place)),
                 false => names.has_followed(place, point.metric, self.now) || is_later && self.is_cut_off(place),
@@ -575,12 +657,16 @@ impl Nodes {
     }
 
     fn note_sent(&mut self, place: usize, points: &[SentPoint]) {
-        let (base, number) = (self.base(), self.network.number(place));
+        let (base, number) = (self.base_of(place), self.network.number(place));
+        let is_unsteady = self.clocks.as_ref().is_some_and(|clocks| clocks.is_unsteady(self.now));
         let Some(names) = &mut self.names else { return };
         for point in points {
             let accepted = self.truth.points.get(&(point.metric, base + point.second));
             if accepted.is_some_and(|accepted| accepted.owner == number) {
                 names.sent(place, point.metric, self.now);
+                if is_unsteady {
+                    names.is_found_at(point.metric, self.now + FOUND_LATE);
+                }
             }
         }
     }
@@ -612,18 +698,32 @@ impl Nodes {
         let places = 0..self.machines.len();
         let storing: Vec<u16> =
             places.filter(|other| may_store(*other)).map(|other| self.network.number(other)).collect();
+        self.note_clocks();
         let Some(names) = &mut self.names else { return Ok(()) };
         let own = self.network.number(place);
+        let recent = if self.clocks.is_some() { RECENT } else { Duration::ZERO };
         for metric in known {
             // Otherwise others learn of it when they read all names.
-            let is_fresh = waiting.contains(&name_of(metric)) || names.is_fresh(place, metric, self.now);
-            let is_any = deleted.is_err() || !is_up || is_fresh;
+            let is_fresh = waiting.contains(&name_of(metric)) || names.is_fresh(place, metric, (self.now, recent));
+            let is_by_clocks = |clocks: &NodeClocks| {
+                let earliest = clocks.earliest(place, &self.skews, self.now);
+                clocks.is_unsteady(self.now) || self.truth.has_since(metric, earliest)
+            };
+            let is_any = deleted.is_err() || !is_up || is_fresh || self.clocks.as_ref().is_some_and(is_by_clocks);
             names.delete(metric, self.now, is_any);
-            self.truth.delete(metric, |owner, may_be_held| match () {
+            if let Some(clocks) = &self.clocks {
+                names.is_deleted_until(metric, clocks.latest(self.now));
+                if clocks.is_unsteady(self.now) {
+                    names.is_followed_at(metric, self.now + FOUND_LATE);
+                }
+            }
+            self.truth.delete(metric, |owner, stored_at| match () {
                 () if is_any => Remains::Anything,
                 () if owner == own => Remains::Nothing,
                 () if writing.is_some_and(|writing| self.network.number(writing) == owner) => Remains::Anything,
-                () if !may_be_held => Remains::Nothing,
+                // Its write time may be that of a calendar which is a little ahead.
+                () if stored_at.is_some_and(|at| self.now < at + recent) => Remains::Anything,
+                () if stored_at.is_some() => Remains::Nothing,
                 () if storing.contains(&owner) => Remains::Anything,
                 () => Remains::UntilFollowed,
             });
@@ -694,6 +794,7 @@ impl Nodes {
             self.machines[place].rules = rules;
             self.network.renumber(place);
         }
+        self.truth.end(self.network.number(place));
         self.unseen_until[place] = Duration::MAX;
         self.are_written[place] = false;
         self.is_new[place] |= ending == Ending::Replace;
@@ -725,8 +826,10 @@ impl Nodes {
     /// What may be asked of a node now.
     fn asked(&mut self, place: usize) -> Asked {
         self.fade();
+        self.note_split();
         let is_up = self.network.tables_way(place) == TablesWay::UP;
         Asked {
+            number: self.network.number(place),
             unknown: self.unknown(place),
             rules: self.rules(),
             listed: self.listed(place),
@@ -746,7 +849,7 @@ impl Nodes {
     fn check(&mut self, place: usize) -> Result<(), String> {
         let alive = self.alive(place)?;
         let asked = self.asked(place);
-        let (compared, _) = ask(&alive.life, &self.truth, &asked)?;
+        let (compared, _) = ask(&alive.life, &mut self.truth, &asked)?;
         self.work.slots += compared;
         self.catch_up(place);
         Ok(())
@@ -755,6 +858,9 @@ impl Nodes {
     /// Everything gets through again, and every node stores what it has: all answer with everything, and name no other.
     fn heal(&mut self) -> Result<(), String> {
         self.network.heal();
+        if self.clocks.is_some() {
+            (0..self.machines.len()).for_each(|place| self.set_calendar(place, 0));
+        }
         let rules = self.machines[0].rules;
         for place in 0..self.machines.len() {
             if self.machines[place].rules != rules {
@@ -775,9 +881,10 @@ impl Nodes {
         self.pass(Duration::from_secs(CORRECTED_AFTER));
         // Points of the steps are of earlier slots: nodes may go on with one for longer than others look at it.
         let are_mended = self.now < Duration::from_secs(BEGINNING) + FLUSH_AFTER;
-        self.all_answer("soon after all is stored", are_mended && !self.has_forgotten)?;
+        self.all_answer("soon after all is stored", are_mended && !self.has_forgotten && !self.have_rules_changed)?;
         self.pass(Duration::from_secs(60 * SETTLED_AFTER));
-        self.all_answer("once rows are settled", !self.has_forgotten)
+        // Rows that nodes wrote at the same moment stay, of metrics whose policy has changed.
+        self.all_answer("once rows are settled", !self.has_forgotten && !self.have_rules_changed)
     }
 
     /// All nodes answer with everything, and name no other.
@@ -786,7 +893,9 @@ impl Nodes {
             let alive = self.alive(place)?;
             let (unknown, are_rows_settled) = (BTreeSet::new(), is_last_settled || self.are_rows_settled());
             self.fade();
+            self.note_split();
             let asked = Asked {
+                number: self.network.number(place),
                 unknown,
                 rules: self.rules(),
                 listed: self.listed(place),
@@ -794,7 +903,7 @@ impl Nodes {
                 are_rows_settled,
                 is_last_settled,
             };
-            let answered = ask(&alive.life, &self.truth, &asked);
+            let answered = ask(&alive.life, &mut self.truth, &asked);
             let (compared, missing) = answered.map_err(|error| format!("{when}, node {place}: {error}"))?;
             self.work.slots += compared;
             if !missing.is_empty() {

@@ -51,8 +51,14 @@ pub const SEVERAL_LAYOUTS: u64 = 410_000;
 /// Seeds from here on are of several nodes that create and delete metrics.
 pub const NAMES_OF_NODES: u64 = 420_000;
 
+/// Seeds from here on are of several nodes that create and delete metrics, with calendars that are set while they run.
+pub const CLOCKS_OF_NODES: u64 = 425_000;
+
 /// Seeds from here on are of several nodes whose rules change, of one after the other.
 pub const RULES_OF_NODES: u64 = 430_000;
+
+/// Seeds from here on are of several nodes whose rules change among retentions of several first steps, of one after the other.
+pub const FIRST_STEPS_OF_NODES: u64 = 435_000;
 
 /// Seeds from here on have files of rows that go from their places and come back, and pages of rows that cannot be read.
 pub const ROWS_AWAY: u64 = 440_000;

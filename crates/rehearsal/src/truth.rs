@@ -1,10 +1,16 @@
 //! All points that nodes over the same tables accepted, and what each of them must answer.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
-use metric::{Aggregation, Partial, Timestamp};
+use metric::{Aggregation, Partial, Retention, Timestamp};
 
-use crate::same::is_same;
+use crate::{
+    node_rules::{BLOCK, OfPoint, StepsTruth},
+    same::is_same,
+};
 
 /// A metric, by number: its method is that of the number among all methods, around.
 pub(crate) type Number = usize;
@@ -28,6 +34,10 @@ pub(crate) struct Point {
     pub(crate) owner: u16,
     /// Whether it may be in the memory and the journal of its node alone.
     pub(crate) is_held: bool,
+    /// The first step of the policy under which it came.
+    pub(crate) step: i64,
+    /// When it was known to be stored.
+    stored_at: Duration,
 }
 
 /// A point of a metric that was deleted, which answers may have and need not.
@@ -51,12 +61,21 @@ pub(crate) struct Truth {
     pub(crate) has_skew: bool,
     /// Whether a stored point was overwritten: its node corrected rows of others, which these may have written over.
     pub(crate) has_overwritten: bool,
+    /// Retentions under which points of each metric came.
+    retentions: BTreeMap<Number, Vec<Retention>>,
+    /// Nodes, and metrics of which they have got points since their start.
+    received: BTreeSet<(u16, Number)>,
+    /// Metrics of which a node has not had such a retention: it may have made their coarse rows without the points of that one.
+    split: BTreeSet<Number>,
+    /// The same points, where retentions have several first steps.
+    pub(crate) steps: Option<StepsTruth>,
 }
 
 /// A series as it is answered.
 pub(crate) struct Answer<'a> {
     pub(crate) metric: Number,
     pub(crate) method: Aggregation,
+    pub(crate) x_files_factor: f64,
     /// Whether points may be missing: nodes have other rules.
     pub(crate) may_lack: bool,
     pub(crate) start: Timestamp,
@@ -82,22 +101,92 @@ impl Truth {
         point.owner == owner || !self.has_skew && !point.is_held && later.any(derives)
     }
 
+    /// The same where first steps differ, for a whole block: a node also knows the retentions under which others' points of it came.
+    pub(crate) fn may_send_to_block(&self, owner: u16, metric: Number, time: Timestamp, known: &[i64]) -> bool {
+        let block = time - time.rem_euclid(BLOCK);
+        let of_block = self.points.range((metric, block)..(metric, block + BLOCK));
+        let mut later = self.points.range((metric, block + BLOCK)..=(metric, Timestamp::MAX));
+        let derives = later.any(|(_, later)| later.owner == owner && !later.is_held);
+        let mut others = of_block.map(|(_, point)| point).filter(|point| point.owner != owner);
+        others.all(|point| derives && !self.has_skew && !point.is_held && known.contains(&point.step))
+    }
+
     pub(crate) fn send(&mut self, owner: u16, metric: Number, time: Timestamp, value: f64) {
-        let before = self.points.insert((metric, time), Point { value, owner, is_held: true });
-        self.has_overwritten |= before.is_some_and(|point| !point.is_held);
+        self.send_under(owner, metric, (time, value), 1);
+    }
+
+    /// The same, under a policy of this first step.
+    pub(crate) fn send_under(&mut self, owner: u16, metric: Number, (time, value): (Timestamp, f64), step: i64) {
+        let before =
+            self.points.insert((metric, time), Point { value, owner, is_held: true, step, stored_at: Duration::ZERO });
+        let is_of_other = |point: &Point| point.owner != owner || self.steps.is_none();
+        self.has_overwritten |= before.is_some_and(|point| !point.is_held && is_of_other(&point));
         if let Some(before) = before {
             self.replaced.entry((metric, time)).or_default().push((before.owner, before.value));
         }
     }
 
     /// Everything that this node accepted is in the tables.
-    pub(crate) fn stored(&mut self, owner: u16) {
-        self.points.values_mut().filter(|point| point.owner == owner).for_each(|point| point.is_held = false);
+    pub(crate) fn stored(&mut self, owner: u16, now: Duration) {
+        let held = self.points.values_mut().filter(|point| point.owner == owner && point.is_held);
+        held.for_each(|point| (point.is_held, point.stored_at) = (false, now));
     }
 
     /// Nodes that have points which may be nowhere else.
     pub(crate) fn holders(&self) -> BTreeSet<u16> {
         self.points.values().filter(|point| point.is_held).map(|point| point.owner).collect()
+    }
+
+    /// A point came under this retention.
+    pub(crate) fn came_under(&mut self, metric: Number, retention: &Retention) {
+        let all = self.retentions.entry(metric).or_default();
+        if !all.contains(retention) {
+            all.push(retention.clone());
+        }
+    }
+
+    /// A node knows a metric, and has not had all retentions under which its points came.
+    pub(crate) fn note_split(&mut self, metric: Number) {
+        self.split.insert(metric);
+    }
+
+    /// Whether a node may have made coarse rows of a metric without points that it does not know of.
+    pub(crate) fn is_split(&self, metric: Number) -> bool {
+        self.split.contains(&metric)
+    }
+
+    /// Whether a slot has a point of this node, or none.
+    pub(crate) fn is_own(&self, owner: u16, metric: Number, time: Timestamp) -> bool {
+        self.points.get(&(metric, time)).is_none_or(|point| point.owner == owner)
+    }
+
+    /// A node gets a point of a metric.
+    pub(crate) fn receive(&mut self, owner: u16, metric: Number) {
+        self.received.insert((owner, metric));
+    }
+
+    /// A node ends.
+    pub(crate) fn end(&mut self, owner: u16) {
+        self.received.retain(|(of, _)| *of != owner);
+    }
+
+    /// Whether a node has points of a metric since its start, all of them stored: its own rules hold for it. Otherwise the tables say how it
+    /// is kept.
+    pub(crate) fn has_received(&self, owner: u16, metric: Number) -> bool {
+        let mut held = self.points.range(all(metric)).filter(|(_, point)| point.owner == owner && point.is_held);
+        self.received.contains(&(owner, metric)) && held.next().is_none()
+    }
+
+    /// Whether a node that has had these retentions knows all under which points of a metric came.
+    pub(crate) fn are_known(&self, metric: Number, known: &[Retention]) -> bool {
+        self.retentions.get(&metric).is_none_or(|all| all.iter().all(|retention| known.contains(retention)))
+    }
+
+    /// The points of a metric that these nodes may have in memory alone.
+    pub(crate) fn held(&self, metric: Number, holders: &BTreeSet<u16>) -> Vec<OfPoint> {
+        let is_held = |point: &Point| point.is_held && holders.contains(&point.owner);
+        let points = self.points.range(all(metric)).filter(|(_, point)| is_held(point));
+        points.map(|(&(_, time), point)| OfPoint { time, step: point.step }).collect()
     }
 
     /// Whether a metric has a point.
@@ -110,25 +199,31 @@ impl Truth {
         self.ghosts.range(all(metric)).next().is_some()
     }
 
-    /// A metric is deleted. `remains` says what may be left of the points of a node, those that may be in its memory and those that are not.
-    pub(crate) fn delete(&mut self, metric: Number, remains: impl Fn(u16, bool) -> Remains) {
-        let mut before: Vec<(Timestamp, Ghost, bool)> = Vec::new();
+    /// Whether a metric has a point of this time or later.
+    pub(crate) fn has_since(&self, metric: Number, time: Timestamp) -> bool {
+        self.points.range((metric, time)..=(metric, Timestamp::MAX)).next().is_some()
+    }
+
+    /// A metric is deleted. `remains` says what may be left of the points of a node, those that may be in its memory and those that were
+    /// stored at a time.
+    pub(crate) fn delete(&mut self, metric: Number, remains: impl Fn(u16, Option<Duration>) -> Remains) {
+        let mut before: Vec<(Timestamp, Ghost, Option<Duration>)> = Vec::new();
         let points = self.points.range(all(metric));
         before.extend(points.map(|(&(_, time), point)| {
-            let Point { value, owner, is_held } = *point;
-            (time, Ghost { value, owner, fades: false }, is_held)
+            let Point { value, owner, is_held, stored_at, .. } = *point;
+            (time, Ghost { value, owner, fades: false }, (!is_held).then_some(stored_at))
         }));
         self.points.retain(|(of, _), _| *of != metric);
         for (&(_, time), replaced) in self.replaced.range(all(metric)) {
-            let left = replaced.iter().filter(|(owner, _)| remains(*owner, true) == Remains::Anything);
-            before.extend(left.map(|&(owner, value)| (time, Ghost { value, owner, fades: false }, true)));
+            let left = replaced.iter().filter(|(owner, _)| remains(*owner, None) == Remains::Anything);
+            before.extend(left.map(|&(owner, value)| (time, Ghost { value, owner, fades: false }, None)));
         }
         self.replaced.retain(|(of, _), _| *of != metric);
         let ghosts = self.ghosts.range(all(metric));
-        before.extend(ghosts.flat_map(|(&(_, time), ghosts)| ghosts.iter().map(move |ghost| (time, *ghost, true))));
+        before.extend(ghosts.flat_map(|(&(_, time), ghosts)| ghosts.iter().map(move |ghost| (time, *ghost, None))));
         self.ghosts.retain(|(of, _), _| *of != metric);
-        for (time, ghost, may_be_held) in before {
-            let fades = match remains(ghost.owner, may_be_held) {
+        for (time, ghost, stored_at) in before {
+            let fades = match remains(ghost.owner, stored_at) {
                 Remains::Nothing => continue,
                 Remains::UntilFollowed => true,
                 Remains::Anything => false,
@@ -160,7 +255,7 @@ impl Truth {
     /// Compares an answer. Points that these nodes hold alone may be in it or not; where a metric has some, its coarse slots are not
     /// compared. Returns how many slots were.
     pub(crate) fn compare(&self, answer: &Answer<'_>, unknown: &BTreeSet<u16>) -> Result<u64, String> {
-        let Answer { metric, method, may_lack, start, step, values } = *answer;
+        let Answer { metric, method, x_files_factor, may_lack, start, step, values } = *answer;
         let points = self.points.range(all(metric));
         let is_unknown = |point: &Point| point.is_held && unknown.contains(&point.owner);
         if step > 1 && points.clone().any(|(_, point)| is_unknown(point)) {
@@ -183,7 +278,7 @@ impl Truth {
         for (i, &seen) in values.iter().enumerate() {
             let time = start + i as i64 * i64::from(step);
             let (partial, is_any) = expected.get(&time).copied().unwrap_or((Partial::NONE, false));
-            let want = method.finish(partial, step, 0.0);
+            let want = method.finish(partial, step, x_files_factor);
             let is_right = if is_abs { is_same(seen.abs(), want.abs()) } else { is_same(seen, want) };
             let is_ghost = ghosts.get(&time).is_some_and(|ghosts| step > 1 || ghosts.iter().any(|g| is_same(*g, seen)));
             let is_lacking = may_lack && seen.is_nan();

@@ -14,9 +14,9 @@ use std::{
 };
 
 use rehearsal::{
-    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, FIRST_STEPS, FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS,
-    LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, ROWS_AWAY, RULES_OF_NODES, SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario,
-    WITHIN_A_SECOND, WRITERS, Work, perform_nodes, perform_writers,
+    ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, CLOCKS_OF_NODES, FIRST_STEPS, FIRST_STEPS_OF_NODES,
+    FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS, LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, ROWS_AWAY, RULES_OF_NODES,
+    SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_nodes, perform_writers,
 };
 
 /// Seeds with the same kinds of steps.
@@ -200,6 +200,24 @@ fn any_node_reads_the_points_of_nodes_that_write_either_layout_or_move_between_t
 
 #[test]
 fn metrics_that_nodes_create_and_delete_are_on_all_nodes_and_gone_from_all() {
-    let seeds = NAMES_OF_NODES..RULES_OF_NODES;
+    let seeds = NAMES_OF_NODES..CLOCKS_OF_NODES;
     Suite { name: "names of nodes", seeds, steps: 60, short: 12, full: 2000, perform: perform_nodes }.run();
+}
+
+#[test]
+fn rules_that_change_on_one_node_after_the_other_are_served_as_the_model_says() {
+    let seeds = RULES_OF_NODES..FIRST_STEPS_OF_NODES;
+    Suite { name: "rules of nodes", seeds, steps: 60, short: 6, full: 2000, perform: perform_nodes }.run();
+}
+
+#[test]
+fn first_steps_that_change_on_one_node_after_the_other_are_served_as_the_model_says() {
+    let seeds = FIRST_STEPS_OF_NODES..ROWS_AWAY;
+    Suite { name: "first steps of nodes", seeds, steps: 60, short: 1, full: 2000, perform: perform_nodes }.run();
+}
+
+#[test]
+fn metrics_that_nodes_with_calendars_apart_create_and_delete_are_on_all_nodes_and_gone_from_all() {
+    let seeds = CLOCKS_OF_NODES..RULES_OF_NODES;
+    Suite { name: "clocks of nodes", seeds, steps: 60, short: 6, full: 2000, perform: perform_nodes }.run();
 }
