@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use metric::{MetricId, Policy, Timestamp};
+use metric::{MetricId, Policy, Retention, Timestamp};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
     OwnRows, PointStore, Run, SharedPoints, Store, StoreError, Usage,
@@ -92,6 +92,16 @@ impl SharedPoints for ClusterDriver {
 
     fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
         Box::pin(async move { self.tables.tables()?.have_others(fetches).await })
+    }
+
+    fn has_other_retentions<'a>(&'a self, name: &'a str, retention: &'a Retention) -> DriverFuture<'a, bool> {
+        Box::pin(async move {
+            let found = self.tables.tables()?.lookup(vec![name.to_owned()]).await?;
+            let mut policies = found
+                .iter()
+                .flat_map(|metric| metric.earlier.iter().map(|change| &change.policy).chain([&metric.policy]));
+            Ok(policies.any(|policy| policy.retention != *retention))
+        })
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {

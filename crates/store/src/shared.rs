@@ -2,7 +2,7 @@
 
 use std::future::ready;
 
-use metric::{MetricId, Policy, Timestamp};
+use metric::{MetricId, Policy, Retention, Timestamp};
 
 use crate::{
     DriverFuture, MetricRecord, PolicyChange, StoreError,
@@ -30,6 +30,13 @@ pub trait SharedPoints: Send + Sync + 'static {
     /// have.
     fn have_others(&self, fetches: Vec<Fetch>) -> DriverFuture<'_, Vec<bool>> {
         Box::pin(ready(Ok(vec![true; fetches.len()])))
+    }
+
+    /// Whether others keep a metric, or kept it before, by other retentions than this one, as far as the shared tables say: then its coarse
+    /// rows may count points that are in tables which this process does not read.
+    fn has_other_retentions<'a>(&'a self, name: &'a str, retention: &'a Retention) -> DriverFuture<'a, bool> {
+        let _ = (name, retention);
+        Box::pin(ready(Ok(false)))
     }
 
     /// Deletes the names and points of metrics for all processes, durably. What others write afterwards stays. After an error
