@@ -36,11 +36,20 @@ impl<'a> JobPoints<'a> {
 
     /// Where others may write the same metric. A row of another writer says another latest value, and readers believe one of them
     /// whatever their order: all rows of the slot must agree, and are read therefore. `is_behind` says that others are still storing
-    /// points that this process missed while it was down.
-    pub(super) fn among_writers(self, others: OtherWriters, is_behind: bool) -> JobPoints<'a> {
+    /// points that this process missed while it was down, `has_earlier` that the metric had other policies: of their rows a second look
+    /// (`recheck.rs`) sees nothing, so that the first points of this process are not made rows without them.
+    pub(super) fn among_writers(
+        self,
+        others: OtherWriters,
+        is_behind: bool,
+        has_earlier: impl Fn(MetricId) -> bool,
+    ) -> JobPoints<'a> {
         let is_latest = self.policy.aggregation == Aggregation::Last;
-        let may_extend = !(others.are_there && is_latest || others.have_same_points && is_behind);
-        JobPoints { may_extend, ..self }
+        let is_first = self.job.stored_before() == Stored::Nothing;
+        let must_derive = others.are_there && is_latest
+            || others.have_same_points && is_behind
+            || is_first && has_earlier(self.job.metric);
+        JobPoints { may_extend: !must_derive, ..self }
     }
 
     /// The same points for one of several rollups, by whose table `policy` is that of the job; `whole` has all of its methods.

@@ -407,7 +407,7 @@ impl RowWriter {
     /// Writes a group until each of its jobs is stored, set aside or doubtful. `are_others_stored` says that the store
     /// takes other points.
     async fn write_group(&self, group: Vec<Arc<FlushJob>>, are_others_stored: bool, _: NamesOnDisk) {
-        let RowWriterParts { store, memtable, clock, health, opened, behind_for, .. } = &self.with;
+        let RowWriterParts { store, registry, memtable, clock, health, opened, behind_for, .. } = &self.with;
         let (policies, began) = (memtable.policies(), clock.instant());
         let stored_before = self.counters.metrics.load(Relaxed);
         let mut left = group;
@@ -419,7 +419,10 @@ impl RowWriter {
             let others = store.shared.as_ref().map(|shared| shared.other_writers()).unwrap_or_default();
             let is_behind = clock.instant().saturating_duration_since(*opened) < *behind_for;
             let sorted = left.iter().map(|job| JobPoints::of(job, &policies.all[usize::from(job.policy)]));
-            let sorted: Vec<JobPoints<'_>> = sorted.map(|points| points.among_writers(others, is_behind)).collect();
+            let has_earlier =
+                |metric| store.shared.is_some() && registry.policies(metric).is_some_and(|history| 1 < history.len());
+            let sorted: Vec<JobPoints<'_>> =
+                sorted.map(|points| points.among_writers(others, is_behind, has_earlier)).collect();
             let most_refused = if is_store_good { left.len() } else { few };
             let NotStored { refused, unread } = self.write_parts(&sorted, &left, is_again, most_refused).await;
             is_again = true;
