@@ -15,6 +15,7 @@
 //! kinds ── seeds                 random steps with faults, from a seed
 //! writers                        several nodes on the same tables
 //! network ── truth               nodes that also ask each other, the ways between them, and what they must answer
+//! node_metrics                   the metrics that nodes share, by number
 //! node_steps ── node_asks        what is done to them, and their answers
 //! node_names                     which names each node must know, and which deletions it has followed
 //! node_clocks                    how far their calendars are apart, and what that leaves open
@@ -56,6 +57,7 @@ mod truth;
 
 mod node_asks;
 mod node_clocks;
+mod node_metrics;
 mod node_names;
 mod node_rules;
 mod node_steps;

@@ -11,11 +11,12 @@ use crate::{
     first_steps::first_step,
     machine::{BEGINNING, method_under, rules, x_files_factor_under},
     network::address,
+    node_metrics::{Number, method_of, name_of},
     node_names::Listing,
     node_rules::StageAnswer,
     node_steps::{SPAN, SentPoint},
     sending::{lines_of, policy_of},
-    truth::{Answer, Number, Truth, method_of, name_of},
+    truth::{Answer, Truth},
 };
 
 /// How long a flush tries while the tables take nothing.

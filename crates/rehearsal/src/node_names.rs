@@ -8,7 +8,10 @@ use std::{
     time::Duration,
 };
 
-use crate::truth::{Number, Truth, name_of};
+use crate::{
+    node_metrics::{Number, name_of},
+    truth::Truth,
+};
 
 /// Within this time a node that reaches the tables has followed what is in the log.
 const FOLLOWED: Duration = Duration::from_secs(4);

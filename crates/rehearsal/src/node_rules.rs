@@ -9,8 +9,8 @@ use metric::{Aggregation, Policy, Timestamp};
 
 use crate::{
     first_steps::{FirstSteps, first_step},
+    node_metrics::Number,
     same::is_same,
-    truth::Number,
 };
 
 /// Within so many seconds from their beginning points are of one slot, by every retention's first step.

@@ -20,10 +20,11 @@ use crate::{
     node::FLUSH_AFTER,
     node_asks::{Asked, BASE, adopt_all, ask, delete, flush, note_split, send, send_and_flush, unregistered},
     node_clocks::{FOUND_LATE, NodeClocks, RECENT},
+    node_metrics::{Number, name_of},
     node_names::{Listing, NamesTruth},
     node_rules::{BLOCK, StepsTruth},
     node_steps::{Ending, LETTERS, Meanwhile, NodeStep, NodesScenario, SentPoint},
-    truth::{Number, Remains, Truth, name_of},
+    truth::{Remains, Truth},
 };
 
 /// How long a node waits for the points of others.

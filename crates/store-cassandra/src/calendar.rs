@@ -50,7 +50,7 @@ fn not_back(before: i64, time: i64, calendar: i64) -> i64 {
 }
 
 /// Half of the microseconds between two moments.
-fn half_since(earlier: Instant, later: Instant) -> i64 {
+pub(crate) fn half_since(earlier: Instant, later: Instant) -> i64 {
     (later.saturating_duration_since(earlier) / 2).as_micros() as i64
 }
 
@@ -75,6 +75,13 @@ impl Calendar {
     /// Microseconds since 1970.
     pub fn now(&self) -> i64 {
         self.state.lock().now(&*self.clock).0
+    }
+
+    /// The same, and the moment by a stopwatch.
+    pub(crate) fn now_at(&self) -> (i64, Instant) {
+        let mut state = self.state.lock();
+        let (now, _) = state.now(&*self.clock);
+        (now, state.at.unwrap_or_else(|| self.clock.instant()))
     }
 
     /// How far that is ahead of the calendar here.

@@ -1,25 +1,41 @@
 //! Write timestamps that never go back: of two writes of this process the later wins. They follow a [`Calendar`], so that a correction has a
 //! later one than the row of another node that it corrects.
+//!
+//! A deletion is [ahead](HIDES_AHEAD) of it, and what comes after the deletion is later. From there on they go on at half of the calendar's pace
+//! until it has come so far, on every node: would they stand still, the order of writes of two nodes would be lost meanwhile.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicI64, Ordering::Relaxed},
-};
+use std::{sync::Arc, time::Instant};
 
 use parking_lot::Mutex;
 
-use crate::calendar::{Calendar, HIDES_AHEAD};
+use crate::calendar::{Calendar, HIDES_AHEAD, half_since};
 
 /// Gives out timestamps, microseconds since 1970.
 #[derive(Debug)]
 pub(crate) struct Timestamps {
     calendar: Mutex<Arc<Calendar>>,
-    last: AtomicI64,
+    given: Mutex<Given>,
+}
+
+#[derive(Debug, Default)]
+struct Given {
+    /// The highest one; 0 before the first.
+    last: i64,
+    /// When `last` was that.
+    at: Option<Instant>,
+}
+
+impl Given {
+    /// Lets `last` go on.
+    fn go_on(&mut self, instant: Instant) {
+        let before = self.at.replace(instant).unwrap_or(instant);
+        self.last = self.last.saturating_add(half_since(before, instant));
+    }
 }
 
 impl Timestamps {
     pub(crate) fn new(calendar: Arc<Calendar>) -> Timestamps {
-        Timestamps { calendar: Mutex::new(calendar), last: AtomicI64::new(0) }
+        Timestamps { calendar: Mutex::new(calendar), given: Mutex::default() }
     }
 
     /// From now on they are by this one.
@@ -27,33 +43,36 @@ impl Timestamps {
         *self.calendar.lock() = calendar;
     }
 
-    /// The highest one given out; 0 before the first.
+    /// The highest one given out, or that comes before the next one; 0 before the first.
     pub(crate) fn last(&self) -> i64 {
-        self.last.load(Relaxed)
+        self.given.lock().last
     }
 
     /// All later ones are higher than this one.
     pub(crate) fn continue_after(&self, timestamp: i64) {
-        self.last.fetch_max(timestamp, Relaxed);
+        let (_, instant) = self.calendar.lock().now_at();
+        let mut given = self.given.lock();
+        given.go_on(instant);
+        given.last = given.last.max(timestamp);
     }
 
     /// The first of `number` consecutive timestamps that no other caller gets.
     pub(crate) fn take(&self, number: usize) -> i64 {
-        let now = self.calendar.lock().now();
-        self.from(now, number)
+        self.take_ahead(0, number)
     }
 
     /// One for a deletion, later than those that other nodes give out before they have followed it: see [`HIDES_AHEAD`].
     pub(crate) fn of_deletion(&self) -> i64 {
-        let now = self.calendar.lock().now();
-        self.from(now + HIDES_AHEAD.as_micros() as i64, 1)
+        self.take_ahead(HIDES_AHEAD.as_micros() as i64, 1)
     }
 
-    fn from(&self, now: i64, number: usize) -> i64 {
-        let number = number.max(1) as i64;
-        let next = |last: i64| Some(now.max(last + 1) + number - 1);
-        let last = self.last.fetch_update(Relaxed, Relaxed, next).unwrap_or_else(|last| last);
-        now.max(last + 1)
+    fn take_ahead(&self, ahead: i64, number: usize) -> i64 {
+        let (now, instant) = self.calendar.lock().now_at();
+        let mut given = self.given.lock();
+        given.go_on(instant);
+        let first = (now + ahead).max(given.last + 1);
+        given.last = first + number.max(1) as i64 - 1;
+        first
     }
 }
 
@@ -90,6 +109,25 @@ mod tests {
         let deletion = timestamps.of_deletion();
         assert_eq!(deletion - before, 20_000_000);
         assert_eq!((timestamps.take(1), timestamps.of_deletion()), (deletion + 1, deletion + 2));
+    }
+
+    #[test]
+    fn after_a_deletion_two_nodes_write_in_the_order_of_time() {
+        let clock = Arc::new(ManualClock::at(1_700_000_000));
+        let [deleting, following] = [(); 2].map(|()| Timestamps::new(Arc::new(Calendar::new(clock.clone()))));
+        let deletion = deleting.of_deletion();
+        deleting.take(1_000);
+        clock.advance(Duration::from_millis(500));
+        following.continue_after(deletion);
+        let mut last = deletion;
+        for turn in 0..100 {
+            clock.advance(Duration::from_secs(1));
+            let of = if turn % 2 == 0 { &following } else { &deleting };
+            let taken = of.take(1);
+            assert!(last + 200_000 < taken, "turn {turn}: {taken} after {last}");
+            last = taken;
+        }
+        assert_eq!(last, 1_700_000_100_500_000, "by the calendar again");
     }
 
     #[test]
