@@ -261,7 +261,7 @@ impl NodesScenario {
     }
 
     /// The rules change among retentions of several first steps, of one node after the other. No name is known beforehand, and nothing is
-    /// deleted. Points are of the last minutes, each of which is of one node.
+    /// deleted. Points are of the last minutes, and each minute is of one node.
     fn give_first_steps(&mut self, count: usize) {
         let random = SeededRandom::new(self.seed ^ 0x73_7465_7073);
         let group = random.index(OF_STEPS.len());

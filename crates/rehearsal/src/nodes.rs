@@ -350,7 +350,7 @@ impl Nodes {
         }
     }
 
-    /// Points of these metrics come to a node. Where rules differ then, or a node that is down has points under earlier ones, rows of the later
+    /// A node gets points of these metrics. Where rules differ then, or a node that is down has points under earlier ones, rows of the later
     /// retention may lack points that are stored under the earlier one.
     fn note_mixed(&mut self, points: &[SentPoint]) {
         if !self.have_rules_changed {

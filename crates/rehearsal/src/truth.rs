@@ -50,9 +50,9 @@ pub(crate) struct Truth {
     pub(crate) has_overwritten: bool,
     /// Retentions under which points of each metric came.
     retentions: BTreeMap<Number, Vec<Retention>>,
-    /// Nodes, and metrics of which they have got points since their start.
+    /// Nodes, and the metrics whose points they have got since their start.
     received: BTreeSet<(u16, Number)>,
-    /// Metrics of which a node has not had such a retention: it may have made their coarse rows without the points of that one.
+    /// Metrics with such a retention that a node has not had: it may have made their coarse rows without the points of that one.
     split: BTreeSet<Number>,
     /// The same points, where retentions have several first steps.
     pub(crate) steps: Option<StepsTruth>,
