@@ -104,7 +104,7 @@ impl SharedPoints for CassandraDriver {
 
     /// Points first: a name that is left is found, and deleted again.
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.points.timestamps.of_deletion();
+        let timestamp = self.points.timestamps.of_deletion(!metrics.is_empty());
         Box::pin(async move {
             self.points.delete(&metrics, timestamp).await?;
             let names: Vec<String> = metrics.into_iter().map(|metric| metric.name).collect();

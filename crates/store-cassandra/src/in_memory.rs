@@ -309,7 +309,7 @@ impl SharedPoints for InMemoryWriter {
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.timestamps.of_deletion();
+        let timestamp = self.timestamps.of_deletion(!metrics.is_empty());
         Box::pin(self.delete(metrics, timestamp))
     }
 }

@@ -61,9 +61,11 @@ impl Timestamps {
         self.take_ahead(0, number)
     }
 
-    /// One for a deletion, later than those that other nodes give out before they have followed it: see [`HIDES_AHEAD`].
-    pub(crate) fn of_deletion(&self) -> i64 {
-        self.take_ahead(HIDES_AHEAD.as_micros() as i64, 1)
+    /// One for a deletion, later than those that other nodes give out before they have followed it: see [`HIDES_AHEAD`]. Nobody follows one
+    /// of nothing.
+    pub(crate) fn of_deletion(&self, is_of_any: bool) -> i64 {
+        let ahead = if is_of_any { HIDES_AHEAD.as_micros() as i64 } else { 0 };
+        self.take_ahead(ahead, 1)
     }
 
     fn take_ahead(&self, ahead: i64, number: usize) -> i64 {
@@ -106,16 +108,17 @@ mod tests {
     fn a_deletion_is_later_than_what_others_write_meanwhile_and_what_comes_after_it_is_later_still() {
         let timestamps = Timestamps::new(Arc::new(Calendar::new(Arc::new(ManualClock::at(1_700_000_000)))));
         let before = timestamps.take(5);
-        let deletion = timestamps.of_deletion();
+        assert_eq!(timestamps.of_deletion(false), before + 5);
+        let deletion = timestamps.of_deletion(true);
         assert_eq!(deletion - before, 20_000_000);
-        assert_eq!((timestamps.take(1), timestamps.of_deletion()), (deletion + 1, deletion + 2));
+        assert_eq!((timestamps.take(1), timestamps.of_deletion(true)), (deletion + 1, deletion + 2));
     }
 
     #[test]
     fn after_a_deletion_two_nodes_write_in_the_order_of_time() {
         let clock = Arc::new(ManualClock::at(1_700_000_000));
         let [deleting, following] = [(); 2].map(|()| Timestamps::new(Arc::new(Calendar::new(clock.clone()))));
-        let deletion = deleting.of_deletion();
+        let deletion = deleting.of_deletion(true);
         deleting.take(1_000);
         clock.advance(Duration::from_millis(500));
         following.continue_after(deletion);
