@@ -61,7 +61,7 @@ impl Timestamps {
         self.take_ahead(0, number)
     }
 
-    /// One for a deletion, later than those that other nodes give out before they have followed it: see [`HIDES_AHEAD`]. Nobody follows one
+    /// One for a deletion, later than those that other nodes give out before they have followed it: see [`HIDES_AHEAD`]. No node follows one
     /// of nothing.
     pub(crate) fn of_deletion(&self, is_of_any: bool) -> i64 {
         let ahead = if is_of_any { HIDES_AHEAD.as_micros() as i64 } else { 0 };
