@@ -81,7 +81,7 @@ pub(crate) fn config_of(policies: &[PolicyChange]) -> Option<BTreeMap<&'static s
     Some(config)
 }
 
-/// The policies before that of a `config`, and since when that one holds. None where another program wrote them, or changed the policy since.
+/// The policies before that of a `config`, and since when that one holds. None where another program wrote the config.
 pub(crate) fn before<'a>(config: impl IntoIterator<Item = (&'a str, &'a str)>) -> (Vec<PolicyChange>, Timestamp) {
     let text = config.into_iter().find(|(key, _)| *key == BEFORE).map(|(_, text)| text);
     text.and_then(parse_before).unwrap_or_default()
