@@ -112,8 +112,10 @@ async fn the_later_of_two_writes_of_a_slot_wins_whatever_the_clock() {
     let mut written: Vec<(i16, i64)> = rows.rows().unwrap().map(Result::unwrap).collect();
     written.sort();
     let written: Vec<i64> = written.into_iter().map(|(_, timestamp)| timestamp - ahead).collect();
-    // The last two runs are one batch.
-    assert_eq!(written, [5, 4, 4, 4]);
+    // The last two runs are one batch. What is ahead of the clock goes on at half of its pace.
+    let [later, first @ ..] = &written[..] else { panic!("{written:?}") };
+    assert!(4 <= first[0] && first[0] < *later && *later < 60_000_000, "{written:?}");
+    assert_eq!(first, [first[0]; 3]);
     keyspace.drop().await;
 }
 
