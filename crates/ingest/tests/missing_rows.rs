@@ -13,6 +13,7 @@ use ingest::{Ingest, Protocol};
 use metric::{Timestamp, Window};
 use store::SeriesRequest;
 use support::{data_folder::DataFolder, now, runtime};
+use tokio::runtime::Runtime;
 
 async fn send(ingest: &Ingest, points: impl IntoIterator<Item = (Timestamp, f64)>) {
     let mut batch = ingest.batch(Protocol::LineTcp);
@@ -49,6 +50,15 @@ fn late_files(folder: &DataFolder) -> Vec<String> {
     names.filter(|name| name.starts_with("late-")).collect()
 }
 
+/// A process over a folder, from its start to its end.
+fn live(folder: &DataFolder, work: &dyn Fn(&Ingest, &Runtime)) {
+    let life = runtime(2);
+    let ingest = life.block_on(folder.open()).unwrap();
+    work(&ingest, &life);
+    drop(ingest);
+    life.shutdown_timeout(Duration::from_secs(2));
+}
+
 /// When the file goes, and whether the process that finds this out ends before the file is back.
 #[derive(Debug, Clone, Copy)]
 enum Away {
@@ -69,13 +79,7 @@ fn late_points_that_come_while_a_file_of_rows_is_away_are_counted_by_all_coarse_
 fn late_points_meanwhile(step: &str, away: Away) {
     let folder = DataFolder { retentions: "1s:1h,10s:6h,60s:1d", ..DataFolder::new() };
     let base = (now() - 1000) / 60 * 60;
-    let live = |work: &dyn Fn(&Ingest, &tokio::runtime::Runtime)| {
-        let life = runtime(2);
-        let ingest = life.block_on(folder.open()).unwrap();
-        work(&ingest, &life);
-        drop(ingest);
-        life.shutdown_timeout(Duration::from_secs(2));
-    };
+    let live = |work: &dyn Fn(&Ingest, &Runtime)| live(&folder, work);
     live(&|ingest, life| {
         life.block_on(async {
             send(ingest, (base..base + 30).map(|time| (time, 1.0))).await;
@@ -86,7 +90,7 @@ fn late_points_meanwhile(step: &str, away: Away) {
     let (path, aside) = (file_of(&folder, step), folder.dir.path().join("aside"));
     let take_away = || fs::rename(&path, &aside).unwrap();
     let put_back = || fs::rename(&aside, &path).unwrap();
-    let count_all = |ingest: &Ingest, life: &tokio::runtime::Runtime| {
+    let count_all = |ingest: &Ingest, life: &Runtime| {
         life.block_on(async {
             ingest.put_back().await.unwrap();
             assert_eq!(late_files(&folder).len(), 0, "{step} {away:?}");
@@ -129,13 +133,6 @@ fn late_points_meanwhile(step: &str, away: Away) {
 fn late_points_of_a_step_that_no_stage_has_any_more_are_reported() {
     let mut folder = DataFolder { retentions: "1s:3m,10s:20m,60s:2h", ..DataFolder::new() };
     let base = (now() - 400) / 60 * 60;
-    let live = |folder: &DataFolder, work: &dyn Fn(&Ingest, &tokio::runtime::Runtime)| {
-        let life = runtime(2);
-        let ingest = life.block_on(folder.open()).unwrap();
-        work(&ingest, &life);
-        drop(ingest);
-        life.shutdown_timeout(Duration::from_secs(2));
-    };
     live(&folder, &|ingest, life| {
         life.block_on(async {
             send(ingest, [(base, 1.0), (base + 20, 2.0)]).await;
@@ -173,13 +170,7 @@ fn late_points_that_a_damaged_file_has_lost_are_reported_and_the_file_is_kept() 
     for place in [10, -40, -1] {
         let folder = DataFolder { retentions: "1s:1h,10s:6h,60s:1d", ..DataFolder::new() };
         let base = (now() - 1000) / 60 * 60;
-        let live = |work: &dyn Fn(&Ingest, &tokio::runtime::Runtime)| {
-            let life = runtime(2);
-            let ingest = life.block_on(folder.open()).unwrap();
-            work(&ingest, &life);
-            drop(ingest);
-            life.shutdown_timeout(Duration::from_secs(2));
-        };
+        let live = |work: &dyn Fn(&Ingest, &Runtime)| live(&folder, work);
         live(&|ingest, life| {
             life.block_on(async {
                 send(ingest, (base..base + 30).map(|time| (time, 1.0))).await;
