@@ -441,3 +441,52 @@ def test_a_node_with_a_new_data_folder_has_the_points_of_before_a_change_of_rule
     compare_both("as it starts")
     send(fresh, [now - 4800], 7.0)
     compare_both("after a late point through it")
+
+
+def test_a_node_that_was_down_from_one_change_of_rules_to_the_next_but_one_has_the_points_between(make_server, cassandra, tmp_path):
+    over = over_with(make_server, cassandra, tmp_path)
+    retentions = ("10s:6h,60s:1d,600s:30d", "10s:8h,60s:36h,600s:40d", "10s:12h,60s:2d,600s:60d")
+
+    def rules(retentions):
+        return f"[all]\npattern = .*\nretentions = {retentions}\n"
+
+    aggregation = "[all]\npattern = .*\nxFilesFactor = 0\naggregationMethod = sum\n"
+    one, two = [over.server(schemas=rules(retentions[0]), aggregation=aggregation) for _ in range(2)]
+    meet(one, two)
+    follow(one, two)
+    name, now = "ten.of_sum.m", aligned_now(600)
+    model = Metric(retentions[0], 0.0, "sum")
+
+    def send(server, times, value):
+        points = [(name, at, value) for at in times]
+        server.send(points)
+        for _, at, value in points:
+            model.write(at, value, now)
+        flush(server)
+
+    send(two, range(now - 9000, now - 6000, 10), 1.0)
+    until(one, name, True)
+    two.stop()
+    # The first one keeps the metric by the second rules once it gets points of it.
+    for number, (newer, ends) in enumerate([(retentions[1], now - 3000), (retentions[2], now - 1200)], start=1):
+        one.configure("storage-schemas.conf", rules(newer))
+        one.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: one.logs().count("the new rules are in force") == number, 10, "the rules were not read")
+        send(one, range(ends - 3000, ends, 10), float(1 + number))
+    two.configure("storage-schemas.conf", rules(retentions[2]))
+    two.start()
+    meet(one, two)
+
+    def compare_both(when):
+        for server in [one, two]:
+            for stage, back in STAGES:
+                expected = {at: value for at, value in model.stage(stage).items() if now - 9000 <= at}
+                seen = shown(server, name, now - 9000, now, back if stage else 20_000)
+                assert seen[name] == expected, f"stage {stage}, {when}, {'the second node' if server is two else 'the first node'}"
+
+    # It reads of the changes, and gets points of the metric itself.
+    send(two, [now - 10], 4.0)
+    wait_until(lambda: "policies on other nodes" in two.logs(), 30, "the rules between were not found")
+    compare_both("as it is back")
+    send(two, [now - 5000, now - 2500], 7.0)
+    compare_both("after late points through it")

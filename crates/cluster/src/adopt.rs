@@ -20,10 +20,18 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         let metrics = ingest.take_over(otherwise).await;
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
+    let learnt = ingest.learn(&metrics);
+    if 0 < learnt {
+        tracing::info!(
+            metrics = learnt,
+            "metrics had policies on other nodes that they never had here; points of these are read, too"
+        );
+    }
     // A hidden metric becomes visible again under its old id.
     let reserved = ingest.reserve(metrics, |metric| &metric.name);
     let record = |(id, metric): (MetricId, SharedMetric)| {
         let SharedMetric { name, policy, since, earlier: mut policies, created_on, .. } = metric;
+        let since = if policies.is_empty() { 0 } else { since };
         policies.push(PolicyChange { since, policy });
         MetricRecord { id, name, created_on: created_on.unwrap_or(0), policies }
     };

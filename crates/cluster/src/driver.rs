@@ -113,10 +113,16 @@ impl SharedPoints for ClusterDriver {
                 metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();
             let tables = self.tables.to_write()?;
             tables.delete_metrics(metrics).await?;
-            self.log.hides(tables.last_timestamp());
+            self.log.hides(tables.last_deletion());
             self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
             Ok(())
         })
+    }
+
+    fn deleted_elsewhere(&self, names: &[String], until: i64) {
+        if let Ok(tables) = self.tables.tables() {
+            tables.deleted_elsewhere(names, until);
+        }
     }
 
     fn deletions_are_known(&self) -> DriverFuture<'_, ()> {

@@ -20,7 +20,7 @@ use std::{
 };
 
 use host::{Clock, MinuteLog};
-use ingest::Ingest;
+use ingest::{Ingest, is_kept_otherwise};
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use store::{NameStore, SharedMetric, StoreError};
@@ -50,6 +50,10 @@ const DELETED_TOGETHER: usize = 256;
 /// Pause before a second look at what the tables did not have as the log says: another data centre may get them later.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
+/// A name that is told so many seconds after its creation, or more, has another policy than before. A node that was cut off may tell of new names
+/// as late.
+const AT_LEAST_BEFORE: Timestamp = 600;
+
 /// Counts of following.
 #[derive(Debug, Default)]
 pub(crate) struct Followed {
@@ -78,8 +82,8 @@ struct State {
     reads: ChangeReads,
     /// Names that were deleted, with the time of their rows.
     deletions: HashMap<String, i64>,
-    /// Names that were to be deleted, and were still in the tables; when to look again.
-    doubtful: Vec<(Instant, Vec<(String, Timestamp)>)>,
+    /// Names that were to be deleted, and were still in the tables; when to look again, and what their deletion hides.
+    doubtful: Vec<(Instant, i64, Vec<(String, Timestamp)>)>,
     /// Names that were created around a deletion, and were not in the tables; when to look again.
     missing: Vec<(Instant, Vec<String>)>,
     /// Whether a poll has succeeded: what it read may be older than what this node has known since before its start.
@@ -201,25 +205,23 @@ impl Follower {
         let Change { key, changed, names } = row;
         if changed == Changed::Deleted {
             self.ingest.note_deletions(names.iter().map(|(name, at)| (name.as_str(), *at)));
-            // What comes from now on is of after it. A calendar that is wrong takes no other along.
-            let written = key.written.min(self.now() + FURTHEST.as_micros() as i64);
-            driver.continue_after(written + HIDES_AHEAD.as_micros() as i64);
         }
+        let hidden_until = self.hidden_until(key.written);
         if key.node == node {
             remember(&mut state.deletions, &names, key.written);
             let deleter = if state.has_polled { Deleter::ThisNode } else { Deleter::ThisNodeBefore };
             // The tables had the deletion before the log: there is nothing to look at again.
-            return self.delete(driver, names, deleter).await.map(drop);
+            return self.delete(driver, names, hidden_until, deleter).await.map(drop);
         }
         self.log.saw(key.written);
         let count = names.len() as u64;
         match changed {
-            Changed::Created(policy) => self.create(driver, state, names, policy).await?,
+            Changed::Created(policy) => self.create(driver, state, names, (policy, key.written)).await?,
             Changed::Deleted => {
                 remember(&mut state.deletions, &names, key.written);
-                let left = self.delete(driver, names, Deleter::Another).await?;
+                let left = self.delete(driver, names, hidden_until, Deleter::Another).await?;
                 if !left.is_empty() {
-                    state.doubtful.push((self.clock.instant() + LOOK_AGAIN, left));
+                    state.doubtful.push((self.clock.instant() + LOOK_AGAIN, hidden_until, left));
                 }
             }
         }
@@ -233,7 +235,7 @@ impl Follower {
         driver: &dyn SharedTables,
         state: &mut State,
         names: Vec<(String, Timestamp)>,
-        policy: Policy,
+        (policy, written): (Policy, i64),
     ) -> Result<(), StoreError> {
         // Whichever came first by the rows: the deletion may have reached the tables behind the name, and the log before it.
         let is_doubtful = |name: &str| state.deletions.contains_key(name);
@@ -241,7 +243,7 @@ impl Follower {
         let metric = |(name, created_on)| SharedMetric {
             name,
             policy: policy.clone(),
-            since: 0,
+            since: if is_change(created_on, written) { written / 1_000_000 } else { 0 },
             earlier: Vec::new(),
             created_on: Some(created_on),
             updated_on: None,
@@ -259,36 +261,69 @@ impl Follower {
             metrics.extend(found);
         }
         self.rescan.created(metrics.iter().map(|metric| metric.name.as_str()));
+        let mut asked = self.with_other_policies(&metrics, written);
         if !state.has_polled {
-            let otherwise = self.ingest.kept_otherwise(&metrics).into_iter().map(|record| record.name);
-            let otherwise: HashSet<String> = otherwise.collect();
-            if !otherwise.is_empty() {
-                metrics.retain(|metric| !otherwise.contains(&metric.name));
-                metrics.extend(driver.lookup(otherwise.into_iter().collect()).await?);
-            }
+            asked.extend(self.ingest.kept_otherwise(&metrics).into_iter().map(|record| record.name));
+        }
+        if !asked.is_empty() {
+            metrics.retain(|metric| !asked.contains(&metric.name));
+            metrics.extend(driver.lookup(asked.into_iter().collect()).await?);
         }
         adopt(metrics, &*self.local, &self.ingest).await.map(drop)
     }
 
-    /// Deletes from this node the names that are not in the tables, or that were made again there since. Returns the others.
+    /// Metrics of a row that tells of a change of policy, and that this node knows by no other policy than the new one, if at all: the tables of
+    /// names have those before.
+    fn with_other_policies(&self, metrics: &[SharedMetric], written: i64) -> HashSet<String> {
+        let is_change = |metric: &&SharedMetric| metric.created_on.is_some_and(|created| is_change(created, written));
+        let registry = self.ingest.registry();
+        let ids: Vec<(&SharedMetric, Option<MetricId>)> = {
+            let names = registry.read();
+            let id = |name: &str| names.find(registry.hash(name.as_bytes()), name.as_bytes());
+            metrics.iter().filter(is_change).map(|metric| (metric, id(&metric.name))).collect()
+        };
+        let is_only = |id: MetricId, policy: &Policy| {
+            registry.policies(id).is_none_or(|history| {
+                history.len() == 1 && !is_kept_otherwise(&registry.policy(history.current()), policy)
+            })
+        };
+        let has_no_other =
+            |(metric, id): &(&SharedMetric, Option<MetricId>)| id.is_none_or(|id| is_only(id, &metric.policy));
+        ids.into_iter().filter(has_no_other).map(|(metric, _)| metric.name.clone()).collect()
+    }
+
+    /// Up to which time a deletion hides what is written, whose row has this time, microseconds since 1970: as its node goes on meanwhile,
+    /// at half of the calendar's pace. A calendar that is wrong takes no other along.
+    fn hidden_until(&self, written: i64) -> i64 {
+        let now = self.now();
+        let written = written.min(now + FURTHEST.as_micros() as i64);
+        written + HIDES_AHEAD.as_micros() as i64 + (now - written).max(0) / 2
+    }
+
+    /// Deletes from this node the names that are not in the tables, or that were made again there since. Returns the others. What this node
+    /// has of these, and of names that it does not know, came after the deletion: its writes are later from now on. So are those of the deleted
+    /// ones, once they are gone from here.
     async fn delete(
         &self,
         driver: &dyn SharedTables,
         names: Vec<(String, Timestamp)>,
+        hidden_until: i64,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let mut left = Vec::new();
         for group in names.chunks(DELETED_TOGETHER) {
-            let known: Vec<(String, Timestamp)> = {
+            let (known, unknown): (Vec<(String, Timestamp)>, Vec<(String, Timestamp)>) = {
                 let registry = self.ingest.registry();
                 let shown = registry.read();
                 let is_known =
                     |name: &str| shown.find_hidden_too(registry.hash(name.as_bytes()), name.as_bytes()).is_some();
-                group.iter().filter(|(name, _)| is_known(name)).cloned().collect()
+                group.iter().cloned().partition(|(name, _)| is_known(name))
             };
+            let unknown: Vec<String> = unknown.into_iter().map(|(name, _)| name).collect();
+            driver.deleted_elsewhere(&unknown, hidden_until);
             // The turn may be a second away: this node may be writing thousands of names.
             if !known.is_empty() {
-                left.extend(self.delete_group(driver, known, deleter).await?);
+                left.extend(self.delete_group(driver, known, hidden_until, deleter).await?);
                 self.log.goes_on();
             }
         }
@@ -299,11 +334,13 @@ impl Follower {
         &self,
         driver: &dyn SharedTables,
         names: Vec<(String, Timestamp)>,
+        hidden_until: i64,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         // A name that is just written would be in the tables behind the look, and gone from here.
         let turn = self.ingest.registration_turn().await;
         let unregistered: HashSet<MetricId> = self.ingest.unregistered().into_iter().collect();
+        let mut newer = Vec::new();
         let mut known: HashMap<String, (MetricId, Timestamp)> = {
             let registry = self.ingest.registry();
             let shown = registry.read();
@@ -319,8 +356,16 @@ impl Follower {
                 Deleter::Another => at < shown.created_on(id),
             };
             let is_newer = |id: MetricId, at| unregistered.contains(&id) && is_after(id, at);
-            known.filter(|&(id, _, at)| !is_newer(id, at)).map(|(id, name, at)| (name, (id, at))).collect()
+            let mut older = HashMap::new();
+            for (id, name, at) in known {
+                match is_newer(id, at) {
+                    true => newer.push(name),
+                    false => _ = older.insert(name, (id, at)),
+                }
+            }
+            older
         };
+        driver.deleted_elsewhere(&newer, hidden_until);
         if known.is_empty() {
             return Ok(Vec::new());
         }
@@ -328,7 +373,9 @@ impl Follower {
         let mut gone: Vec<(MetricId, Timestamp)> = gone.iter().filter_map(|name| known.remove(name)).collect();
         let again = self.made_again(driver, &known).await?;
         gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
-        let deleted = self.ingest.delete_followed(gone, turn).await;
+        let kept: Vec<String> = known.keys().cloned().collect();
+        driver.deleted_elsewhere(&kept, hidden_until);
+        let deleted = self.ingest.delete_followed(gone, hidden_until, turn).await;
         self.rescan.created(again.iter().map(|metric| metric.name.as_str()));
         let adopted = adopt(again, &*self.local, &self.ingest).await;
         if deleted.is_err() || adopted.is_err() {
@@ -366,8 +413,8 @@ impl Follower {
 
     async fn look_again(&self, driver: &dyn SharedTables, state: &mut State) -> Result<(), StoreError> {
         let now = self.clock.instant();
-        while let Some((_, names)) = state.doubtful.first().filter(|(due, _)| *due <= now) {
-            self.delete(driver, names.clone(), Deleter::Another).await?;
+        while let Some((_, hidden_until, names)) = state.doubtful.first().filter(|(due, ..)| *due <= now) {
+            self.delete(driver, names.clone(), *hidden_until, Deleter::Another).await?;
             state.doubtful.remove(0);
         }
         while let Some((_, names)) = state.missing.first().filter(|(due, _)| *due <= now) {
@@ -388,6 +435,11 @@ impl Follower {
     fn watch(&self) -> i64 {
         self.clock.instant().saturating_duration_since(self.started).as_micros() as i64
     }
+}
+
+/// Whether a row of this time, microseconds since 1970, tells of another policy of a metric that was made at this time, Unix seconds.
+fn is_change(created_on: Timestamp, written: i64) -> bool {
+    created_on < written / 1_000_000 - AT_LEAST_BEFORE
 }
 
 /// Which node deleted names from the tables.

@@ -207,8 +207,10 @@ impl Scan<'_> {
             match names.find(registry.hash(name), name) {
                 Some(id) => {
                     self.missed.meet(id);
-                    // Another node may have given it another one.
-                    if is_kept_otherwise(&registry.policy(names.policy_id(id)), &metric.policy) {
+                    // Another node may have given it another one, and known others before.
+                    if !metric.earlier.is_empty()
+                        || is_kept_otherwise(&registry.policy(names.policy_id(id)), &metric.policy)
+                    {
                         self.unknown.push(metric);
                     }
                 }

@@ -24,7 +24,7 @@ use std::{
 
 use host::Clock;
 use metadata::Registry;
-use metric::{MetricId, Timestamp};
+use metric::{MetricId, Policy, ROW_POINTS, Stage, Timestamp};
 use store::{MetricRecord, SharedPoints, StoreError};
 
 use crate::{
@@ -41,6 +41,10 @@ const GROUP: usize = 4096;
 
 /// As [`GROUP`], where metrics are also deleted from shared tables: each is dozens of statements, and new names wait for a group.
 const SHARED_GROUP: usize = 32;
+
+/// And partitions of theirs: all of a group are deleted with the time at its beginning, and it must end before others write by later times,
+/// after twenty seconds.
+const SHARED_PARTITIONS: i64 = 16_384;
 
 /// How long a deletion over shared tables waits for points on their way there, and the interval between two looks.
 const JOBS_END: Duration = Duration::from_secs(60);
@@ -108,8 +112,52 @@ pub(crate) enum Condition<'a> {
     Always,
     /// Those without points in memory.
     WithoutPoints,
-    /// All of them, from this process alone: others have deleted them from the tables at these times, Unix seconds.
-    DeletedElsewhere(&'a HashMap<MetricId, Timestamp>),
+    /// All of them, from this process alone: others have deleted them from the tables.
+    DeletedElsewhere {
+        /// When, Unix seconds.
+        at: &'a HashMap<MetricId, Timestamp>,
+        /// What was written up to then is hidden, microseconds since 1970.
+        hidden_until: i64,
+    },
+}
+
+/// What a call deletes together.
+struct Groups<'a> {
+    metrics: &'a [MetricId],
+    registry: &'a Registry,
+    is_of_tables: bool,
+}
+
+impl<'a> Iterator for Groups<'a> {
+    type Item = &'a [MetricId];
+
+    fn next(&mut self) -> Option<&'a [MetricId]> {
+        let most = if self.is_of_tables { SHARED_GROUP } else { GROUP };
+        let mut size = self.metrics.len().min(most);
+        if self.is_of_tables {
+            let mut partitions = 0;
+            let fits = |metric: &&MetricId| {
+                partitions += partitions_of(self.registry, **metric);
+                partitions <= SHARED_PARTITIONS
+            };
+            size = size.min(self.metrics.iter().take_while(fits).count().max(1));
+        }
+        let (group, left) = self.metrics.split_at_checked(size).filter(|(group, _)| !group.is_empty())?;
+        self.metrics = left;
+        Some(group)
+    }
+}
+
+/// Partitions of shared tables that may have points of a metric, roughly.
+fn partitions_of(registry: &Registry, metric: MetricId) -> i64 {
+    let Some(history) = registry.policies(metric) else { return 0 };
+    let of_policy = |policy: Arc<Policy>| {
+        let longest = policy.retention.longest().duration();
+        let of_stage =
+            |stage: &Stage| (stage.duration() + longest) / (i64::from(stage.resolution()) * i64::from(ROW_POINTS)) + 2;
+        policy.retention.stages().iter().map(of_stage).sum::<i64>()
+    };
+    history.iter().map(|span| of_policy(registry.policy(span.policy))).sum()
 }
 
 /// A point in memory whose slot begins after the deletion of its metric.
@@ -176,17 +224,19 @@ impl Deletion {
         Ok(deleted)
     }
 
-    /// Deletes metrics from this process that another one deleted from the tables, at these times, Unix seconds. Adds points
-    /// of slots that begin later to `later`, for the caller to accept again.
+    /// Deletes metrics from this process that another one deleted from the tables, at these times, Unix seconds, with all that was written up to
+    /// `hidden_until`, microseconds since 1970. Adds points of slots that begin later to `later`, for the caller to accept again.
     pub(crate) async fn delete_followed(
         &self,
         metrics: &[(MetricId, Timestamp)],
+        hidden_until: i64,
         turn: &Turn,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
         let ids: Vec<MetricId> = metrics.iter().map(|&(id, _)| id).collect();
         let times: HashMap<MetricId, Timestamp> = metrics.iter().copied().collect();
-        self.delete_all(&ids, Condition::DeletedElsewhere(&times), Some(turn), later).await
+        let condition = Condition::DeletedElsewhere { at: &times, hidden_until };
+        self.delete_all(&ids, condition, Some(turn), later).await
     }
 
     async fn delete_all(
@@ -196,7 +246,7 @@ impl Deletion {
         turn: Option<&Turn>,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
-        let is_for_all = !matches!(condition, Condition::DeletedElsewhere(_));
+        let is_for_all = !matches!(condition, Condition::DeletedElsewhere { .. });
         if let Some(shared) = self.shared.as_ref().filter(|_| is_for_all) {
             if condition == Condition::WithoutPoints {
                 return Err(DeletionError::Shared);
@@ -208,8 +258,8 @@ impl Deletion {
         asked.fetch_add(metrics.len() as u64, Relaxed);
         let (mut deleted, mut counted) = (0, 0);
         let mut ended = Ok(());
-        let size = if is_for_all && self.shared.is_some() { SHARED_GROUP } else { GROUP };
-        for group in metrics.chunks(size) {
+        let is_of_tables = is_for_all && self.shared.is_some();
+        for group in (Groups { metrics, registry: &self.registry, is_of_tables }) {
             ended = self.delete_group(group, condition, turn, &mut deleted, later).await;
             if ended.is_err() {
                 break;
@@ -230,7 +280,7 @@ impl Deletion {
         deleted: &mut usize,
         later: &mut Vec<LaterPoint>,
     ) -> Result<(), DeletionError> {
-        let is_for_all = !matches!(condition, Condition::DeletedElsewhere(_));
+        let is_for_all = !matches!(condition, Condition::DeletedElsewhere { .. });
         // Until the store has deleted the names, no cycle may trim the record of the deletion.
         let own_turn;
         let turn = match turn {
@@ -247,12 +297,12 @@ impl Deletion {
             let exists = |id: &MetricId| !names.name(*id).is_empty();
             let is_meant = |id: &MetricId| condition != Condition::WithoutPoints || memtable.is_idle(*id);
             let gone: Vec<MetricId> = group.iter().copied().filter(exists).filter(is_meant).collect();
-            if let Condition::DeletedElsewhere(times) = condition {
+            if let Condition::DeletedElsewhere { at, .. } = condition {
                 for id in &gone {
                     let policy = names.policy_id(*id);
                     let points = memtable.view(*id, policy).points();
                     let retention = &self.registry.policy(policy).retention;
-                    let deleted_at = times[id];
+                    let deleted_at = at[id];
                     let newer = points.staged_times(retention).filter(|(_, time, _)| deleted_at < *time);
                     let name = names.name(*id);
                     if 0 < self.spill.points() {
@@ -280,8 +330,23 @@ impl Deletion {
         }
         self.registration.add_deleted(gone.iter().copied());
         let records = self.shared.as_ref().map(|_| self.registry.records(&gone));
+        let hidden_until = match condition {
+            Condition::DeletedElsewhere { hidden_until, .. } => Some(hidden_until),
+            _ => None,
+        };
+        let followed = hidden_until.zip(self.shared.clone());
+        let names = followed.as_ref().map(|_| records.iter().flatten().map(|record| record.name.clone()).collect());
+        let names: Vec<String> = names.unwrap_or_default();
         let (new_metrics, ids) = (self.new_metrics.clone(), gone.clone());
-        let removed = host::spawn_blocking(move || new_metrics.remove(&ids)).await;
+        let removed = host::spawn_blocking(move || {
+            let removed = new_metrics.remove(&ids);
+            // Not before: a flush may still write points of before the deletion, which it hides. Those that come now it must not hide.
+            if let Some((until, shared)) = followed {
+                shared.deleted_elsewhere(&names, until);
+            }
+            removed
+        })
+        .await;
         let removed = removed.expect("a removal has no reason to panic");
         *deleted += removed;
         self.counters.deleted.fetch_add(removed as u64, Relaxed);

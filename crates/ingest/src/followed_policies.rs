@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use metadata::PolicySpan;
 use metric::{MetricId, Policy};
 use store::{MetricRecord, PolicyChange, SharedMetric};
 
@@ -26,7 +27,7 @@ fn taken_over(known: &Policy, shared: &Policy) -> Policy {
 
 impl PolicyChanges {
     /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
-    /// records with the policy of the tables, which holds from now on. None while the clock is in doubt.
+    /// records with the policy of the tables, which holds since the time that these tell, or from now on. None while the clock is in doubt.
     pub(crate) fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
         let now = self.time.now();
         if !now.is_certain() {
@@ -50,12 +51,60 @@ impl PolicyChanges {
         }
         let record = |(id, metric): (MetricId, &SharedMetric)| {
             let mut record = self.registry.records(&[id]).pop()?;
-            let since = self.registry.policies(id)?.next_change(now.low());
+            // Rows have the terms of the policy in force in the time of their slots, whichever node reads them.
+            let since = Some(metric.since.min(now.low())).filter(|since| 0 < *since).unwrap_or(now.low());
+            let since = self.registry.policies(id)?.next_change(since);
             let policy = taken_over(&record.policies.last()?.policy, &metric.policy);
             record.policies.push(PolicyChange { since, policy });
             Some(record)
         };
         others.into_iter().filter_map(record).collect()
+    }
+
+    /// See [`Ingest::learn`](crate::Ingest::learn).
+    pub(crate) fn learn(&self, metrics: &[SharedMetric]) -> usize {
+        let known: Vec<(MetricId, &SharedMetric)> = {
+            let names = self.registry.read();
+            let id =
+                |metric: &SharedMetric| names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes());
+            metrics.iter().filter_map(|metric| Some((id(metric)?, metric))).collect()
+        };
+        let others = known.into_iter().filter_map(|(id, metric)| Some((id, metric, self.others(id, metric)?)));
+        let others: Vec<(MetricId, &SharedMetric, Vec<PolicyChange>)> = others.collect();
+        if others.is_empty() {
+            return 0;
+        }
+        self.rules.admit_earlier(others.iter().flat_map(|(.., others)| others).map(|change| &change.policy));
+        let is_recovering = self.memtable.is_recovering();
+        let memtable = self.memtable.lock();
+        // A replay goes by the places of policies in histories.
+        if self.back_pressure.is_spilling() || is_recovering {
+            return 0;
+        }
+        let learn = |(id, metric, others): &(MetricId, &SharedMetric, Vec<PolicyChange>)| {
+            let span = |change: &PolicyChange| {
+                Some(PolicySpan { since: change.since, policy: self.registry.try_intern(&change.policy)? })
+            };
+            let others: Vec<PolicySpan> = others.iter().filter_map(span).collect();
+            let current = self.registry.policies(*id).map(|history| self.registry.policy(history.current()));
+            // Otherwise the time is that of another policy.
+            let is_current = current.is_some_and(|current| !is_kept_otherwise(&current, &metric.policy));
+            self.registry.learn(*id, &others, if is_current { metric.since } else { 0 })
+        };
+        let learnt = others.iter().filter(|others| learn(others)).count();
+        drop(memtable);
+        learnt
+    }
+
+    /// The policies of a metric by the tables whose retention it never had on this node. Points are found by the retention alone.
+    fn others(&self, id: MetricId, metric: &SharedMetric) -> Option<Vec<PolicyChange>> {
+        let history = self.registry.policies(id)?;
+        let had: Vec<Arc<Policy>> = history.iter().map(|span| self.registry.policy(span.policy)).collect();
+        let present = PolicyChange { since: metric.since, policy: metric.policy.clone() };
+        let of_tables = metric.earlier.iter().chain([&present]);
+        let is_new = |change: &&PolicyChange| !had.iter().any(|had| had.retention == change.policy.retention);
+        let others: Vec<PolicyChange> = of_tables.filter(is_new).cloned().collect();
+        (!others.is_empty()).then_some(others)
     }
 
     /// Puts the policies of [`PolicyChanges::kept_otherwise`] in force, once their records are on the disk. A metric that got points
@@ -79,7 +128,7 @@ impl PolicyChanges {
     }
 
     fn put_in_force(&self, records: &[MetricRecord]) -> usize {
-        let mut taken = Vec::new();
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
         {
             let mut memtable = self.memtable.lock();
             for record in records {
@@ -89,10 +138,14 @@ impl PolicyChanges {
                     memtable.set_policy(record.id, policy);
                     self.registry.set_policy(record.id, policy, change.since);
                     taken.push(record.id);
+                } else {
+                    left.push(record.id);
                 }
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
+        // The disk has these with a policy that is not in force: a start would read points of the journal by it.
+        self.registration.add(left);
         taken.len()
     }
 }

@@ -192,6 +192,12 @@ impl Ingest {
         self.policy_changes.kept_otherwise(metrics)
     }
 
+    /// Notes policies that other nodes had for metrics which this node knows: points may be stored under them. Nothing while points are spilled.
+    /// Returns how many metrics had any that was not known.
+    pub fn learn(&self, metrics: &[SharedMetric]) -> usize {
+        self.policy_changes.learn(metrics)
+    }
+
     /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before.
     pub async fn take_over(&self, records: Vec<MetricRecord>) -> usize {
         self.policy_changes.take_over(records).await
@@ -235,13 +241,14 @@ impl Ingest {
     pub async fn delete_followed(
         self: &Arc<Self>,
         metrics: Vec<(MetricId, Timestamp)>,
+        hidden_until: i64,
         turn: Turn,
     ) -> Result<usize, DeletionError> {
         let (this, following) = (self.clone(), self.following.clone().lock_owned().await);
         // A task, which ends also when the caller does: points that are accepted again are nowhere else until then.
         let deleting = tokio::spawn(async move {
             let _following = following;
-            this.delete_as_others_did(&metrics, turn).await
+            this.delete_as_others_did(&metrics, hidden_until, turn).await
         });
         match deleting.await {
             Ok(deleted) => deleted,
@@ -261,10 +268,11 @@ impl Ingest {
     async fn delete_as_others_did(
         &self,
         metrics: &[(MetricId, Timestamp)],
+        hidden_until: i64,
         turn: Turn,
     ) -> Result<usize, DeletionError> {
         let mut later = Vec::new();
-        let deleted = self.stats.deletion.delete_followed(metrics, &turn, &mut later).await;
+        let deleted = self.stats.deletion.delete_followed(metrics, hidden_until, &turn, &mut later).await;
         drop(turn);
         let of_a_deletion = later.chunk_by(|one, next| one.deleted_at == next.deleted_at);
         for points in of_a_deletion.flat_map(|points| points.chunks(ACCEPTED_AGAIN)) {

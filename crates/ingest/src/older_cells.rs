@@ -84,12 +84,13 @@ impl OlderPolicies {
         let rows_alone_until = table.rows_alone_until(history, now);
         let policy = |id: metadata::PolicyId| table.all.get(usize::from(id)).cloned();
         let mut older: Vec<(metadata::PolicyId, Older)> = Vec::new();
-        for spans in history[..=place].windows(2).rev().filter(|spans| spans[0].policy != id) {
-            let Some(policy) = policy(spans[0].policy) else { continue };
-            let times = spans[0].since - policy.retention.longest().duration()..spans[1].since + AHEAD;
-            match older.iter_mut().find(|(id, _)| *id == spans[0].policy) {
+        for before in (0..place).rev().filter(|before| history[*before].policy != id) {
+            let (span, ended) = (history[before], history.ended(before));
+            let Some(policy) = policy(span.policy) else { continue };
+            let times = span.since - policy.retention.longest().duration()..ended.saturating_add(AHEAD);
+            match older.iter_mut().find(|(id, _)| *id == span.policy) {
                 Some((_, known)) => known.times.start = known.times.start.min(times.start),
-                None => older.push((spans[0].policy, Older { policy, times })),
+                None => older.push((span.policy, Older { policy, times })),
             }
         }
         let all = || older.iter().map(|(_, older)| &older.policy).chain(table.all.get(usize::from(id)));

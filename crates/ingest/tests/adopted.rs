@@ -135,6 +135,90 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
 }
 
 #[tokio::test]
+async fn a_policy_that_is_not_taken_over_because_points_came_is_not_on_the_disk_either() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    // As the rules of this node keep it, so that no change of rules writes it again.
+    let by_rules = ingest.registry().policy(ingest.registry().intern(&rules("60s:1d").policies()[0]));
+    let policies = vec![PolicyChange { since: 0, policy: Policy::clone(&by_rules) }];
+    let ids = reserve(&ingest, &["theirs"]);
+    let record = MetricRecord { policies, ..theirs(ids[0], "theirs") };
+    driver.put_metrics(vec![record.clone()]).await.unwrap();
+    ingest.adopt(vec![record]);
+    let shared = SharedMetric {
+        name: "theirs".to_owned(),
+        policy: Policy { retention: "2880*30s".parse().unwrap(), ..Policy::default() },
+        since: 0,
+        earlier: Vec::new(),
+        created_on: None,
+        updated_on: None,
+    };
+    let otherwise = ingest.kept_otherwise(&[shared]);
+    driver.put_metrics(otherwise.clone()).await.unwrap();
+    send(&ingest, "theirs", 3.0).await;
+    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 60));
+    ingest.flush().await.unwrap();
+    let mut stored = Vec::new();
+    driver.scan_metrics(&mut |batch| stored.extend(batch)).await.unwrap();
+    assert_eq!(stored, ingest.registry().records(&ids));
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn points_are_found_that_other_nodes_stored_under_a_policy_which_a_metric_never_had_here() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, "sent", 2.0).await;
+    ingest.flush().await.unwrap();
+    let metric = ingest.registry().read().find(ingest.registry().hash(b"sent"), b"sent").unwrap();
+    // Another node stored a point an hour ago, in its own table.
+    let policy = Policy { retention: "2880*30s".parse().unwrap(), ..Policy::default() };
+    let (stage, at) = (policy.retention.finest(), now() - 3600);
+    let run = Run {
+        metric,
+        name: "sent".to_owned(),
+        table: policy.table(0),
+        first_slot: stage.slot(at).unwrap(),
+        values: vec![7.0],
+        counts: Vec::new(),
+        aggregation: policy.aggregation,
+    };
+    driver.write(vec![run]).await.unwrap();
+    let shown = async || {
+        let window = Window::between(now() - 7200, now() + 60);
+        let request = SeriesRequest { metric, window, now: now(), max_points: usize::MAX, rollup: None };
+        let series = ingest.series().fetch(vec![request]).await.unwrap().remove(0).unwrap();
+        series.values.iter().copied().filter(|value| !value.is_nan()).collect::<Vec<f64>>()
+    };
+    assert_eq!(shown().await, [2.0]);
+    let shared = |earlier: &[Policy], policy: Policy| SharedMetric {
+        name: "sent".to_owned(),
+        policy,
+        since: now() - 1800,
+        earlier: earlier.iter().map(|policy| PolicyChange { since: 0, policy: policy.clone() }).collect(),
+        created_on: None,
+        updated_on: None,
+    };
+    let own = ingest.registry().policy(ingest.registry().read().policy_id(metric));
+    assert_eq!(ingest.learn(&[shared(&[], Policy::clone(&own))]), 0);
+    assert_eq!(ingest.learn(&[shared(&[policy.clone()], Policy::clone(&own))]), 1);
+    assert_eq!(ingest.learn(&[shared(&[policy.clone()], Policy::clone(&own))]), 0, "it is known");
+    assert_eq!(shown().await, [7.0, 2.0]);
+    // A point that comes late under the policy of this node is shown together with it.
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    batch.point(b"sent", at - 600, 1.0);
+    ingest.accept(&mut batch).await;
+    ingest.flush().await.unwrap();
+    assert_eq!(shown().await, [1.0, 7.0, 2.0]);
+    ingest.close().await.unwrap();
+    drop(ingest);
+    let ingest = open(dir.path(), &driver).await;
+    let history = ingest.registry().policies(metric).unwrap();
+    assert!(ingest.learn(&[shared(&[policy], Policy::clone(&own))]) + history.len() == 2);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn rules_without_a_schema_change_no_metrics_policy() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
@@ -302,7 +386,7 @@ async fn what_another_node_deleted_is_gone_here_with_its_points_and_later_ones_b
     };
     let (silent, received) = (id(&ingest, "silent").unwrap(), id(&ingest, "received").unwrap());
     let turn = ingest.registration_turn().await;
-    assert_eq!(ingest.delete_followed(vec![(silent, deleted_at), (received, deleted_at)], turn).await.unwrap(), 2);
+    assert_eq!(ingest.delete_followed(vec![(silent, deleted_at), (received, deleted_at)], 0, turn).await.unwrap(), 2);
     assert_eq!(id(&ingest, "silent"), None);
     let again = id(&ingest, "received").expect("it has points that came after the deletion");
     assert_ne!(again, received);

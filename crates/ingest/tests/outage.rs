@@ -760,7 +760,7 @@ fn id(ingest: &Ingest, name: &str) -> Option<MetricId> {
 /// Deletes a metric here that another process deleted at this time.
 async fn follow_deletion(ingest: &Arc<Ingest>, name: &str, at: Timestamp) {
     let metric = id(ingest, name).expect("the metric is known");
-    let deleted = ingest.delete_followed(vec![(metric, at)], ingest.registration_turn().await).await;
+    let deleted = ingest.delete_followed(vec![(metric, at)], 0, ingest.registration_turn().await).await;
     // A store that is away deletes the name later.
     assert!(matches!(deleted, Ok(1) | Err(DeletionError::Store { deleted: 1, .. })), "{deleted:?}");
 }

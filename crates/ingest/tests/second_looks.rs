@@ -264,7 +264,7 @@ fn a_metric_that_is_deleted_while_its_points_are_written_is_not_looked_at_again(
         let find = |node: &Ingest| node.registry().read().find(node.registry().hash(SUM.as_bytes()), SUM.as_bytes());
         let metric = find(&node).expect("it has points");
         // As the deletion of another node is followed.
-        node.delete_followed(vec![(metric, BEGIN + 700)], node.registration_turn().await).await.unwrap();
+        node.delete_followed(vec![(metric, BEGIN + 700)], 0, node.registration_turn().await).await.unwrap();
         assert_eq!(find(&node), None);
     }));
     two.flush(0);

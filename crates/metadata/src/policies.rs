@@ -62,6 +62,13 @@ impl PolicyHistory {
         self.last().map_or(now, |last| now.max(last.since + 1))
     }
 
+    /// When the policy at a place ended: since when the next one has been in force, or never. Those that others had
+    /// ([`Registry::learn`](crate::Registry::learn)) are in front and begin with the first one: they may last until that one ended.
+    pub fn ended(&self, place: usize) -> Timestamp {
+        let next = if 0 < self[place].since { place + 1 } else { self.partition_point(|span| span.since <= 0) };
+        self.get(next).map_or(Timestamp::MAX, |span| span.since)
+    }
+
     /// Whether older policies may be forgotten whose points are still stored.
     pub fn may_lack_policies(&self) -> bool {
         MAX_CHANGES <= self.len()
@@ -175,6 +182,26 @@ impl Policies {
         self.histories.insert(id, shared);
     }
 
+    /// Adds policies that others had to the history of a metric, as far as there is room. Where the metric had this one alone, they are before
+    /// it; otherwise no time of theirs is known here, and they begin with the first one. Returns whether any is new.
+    pub(crate) fn learn(&mut self, id: MetricId, current: PolicyId, others: &[PolicySpan], since: Timestamp) -> bool {
+        let history = self.history(id, current);
+        let is_new = |span: &&PolicySpan| !history.iter().any(|known| known.policy == span.policy);
+        let mut spans: Vec<PolicySpan> = others.iter().filter(is_new).copied().collect();
+        if spans.is_empty() || MAX_CHANGES <= spans.len() + history.len() {
+            return false;
+        }
+        if history.len() == 1 && others.last().is_some_and(|last| last.since < since) {
+            spans.push(PolicySpan { since, policy: current });
+            spans[0].since = 0;
+        } else {
+            spans.iter_mut().for_each(|span| span.since = 0);
+            spans.extend(history.iter());
+        }
+        self.set_history(id, spans);
+        true
+    }
+
     /// Forgets the history of a removed metric.
     pub(crate) fn forget(&mut self, id: MetricId) {
         self.histories.remove(&id);
@@ -194,7 +221,9 @@ impl Policies {
         // What the oldest policy kept is gone once its longest stage has passed since it ended.
         while spans.len() > 1 {
             let kept = self.get(spans[0].policy).map_or(0, |policy| policy.retention.longest().duration());
-            if spans.len() <= MAX_CHANGES && since <= spans[1].since.saturating_add(kept) {
+            // One that others had ended with the first one at the latest.
+            let ended = spans[1..].iter().map(|span| span.since).find(|next| spans[0].since < *next).unwrap_or(since);
+            if spans.len() <= MAX_CHANGES && since <= ended.saturating_add(kept) {
                 break;
             }
             spans.remove(0);
@@ -208,5 +237,75 @@ impl Policies {
     /// Bytes held, roughly.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.histories.capacity() * 32 + self.shared.len() * 96 + self.distinct.len() * 128
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METRIC: MetricId = MetricId(3);
+
+    fn spans(policies: &Policies, current: PolicyId) -> Vec<(Timestamp, PolicyId)> {
+        policies.history(METRIC, current).iter().map(|span| (span.since, span.policy)).collect()
+    }
+
+    fn others(all: &[(Timestamp, PolicyId)]) -> Vec<PolicySpan> {
+        all.iter().map(|&(since, policy)| PolicySpan { since, policy }).collect()
+    }
+
+    /// Each keeps points for so many minutes.
+    fn policies(minutes: [u32; 4]) -> Policies {
+        let mut policies = Policies::new();
+        for count in minutes {
+            let retention = format!("{count}*60s").parse().unwrap();
+            policies.intern(&Policy { retention, ..Policy::default() });
+        }
+        policies
+    }
+
+    #[test]
+    fn a_metric_of_one_policy_learns_those_before_it_with_their_times() {
+        let mut policies = policies([10, 20, 30, 40]);
+        assert!(policies.learn(METRIC, 2, &others(&[(5, 0), (700, 1)]), 900));
+        assert_eq!(spans(&policies, 2), [(0, 0), (700, 1), (900, 2)]);
+        assert!(!policies.learn(METRIC, 2, &others(&[(5, 0), (700, 1)]), 900), "they are known");
+        let history = policies.history(METRIC, 2);
+        assert_eq!([0, 1, 2].map(|place| history.ended(place)), [700, 900, Timestamp::MAX]);
+    }
+
+    #[test]
+    fn policies_of_others_whose_time_is_not_known_are_in_front_and_last_as_long_as_the_first_one() {
+        let mut policies = policies([10, 20, 30, 40]);
+        policies.change(METRIC, 0, 1, 5000);
+        assert!(policies.learn(METRIC, 1, &others(&[(0, 0), (4000, 2)]), 5000));
+        assert_eq!(spans(&policies, 1), [(0, 2), (0, 0), (5000, 1)]);
+        let history = policies.history(METRIC, 1);
+        assert_eq!([0, 1, 2].map(|place| history.ended(place)), [5000, 5000, Timestamp::MAX]);
+        // They go when what they kept since the end of the first one has expired.
+        policies.change(METRIC, 1, 3, 5000 + 600);
+        assert_eq!(spans(&policies, 3), [(0, 2), (0, 0), (5000, 1), (5600, 3)]);
+        // So does the second one, which kept less than the third.
+        policies.change(METRIC, 3, 1, 5000 + 1801);
+        assert_eq!(spans(&policies, 1), [(0, 3), (6801, 1)]);
+    }
+
+    #[test]
+    fn another_policy_in_force_on_other_nodes_is_learnt_without_an_end() {
+        let mut policies = policies([10, 20, 30, 40]);
+        assert!(policies.learn(METRIC, 0, &others(&[(9000, 1)]), 0));
+        assert_eq!(spans(&policies, 0), [(0, 1), (0, 0)]);
+        let history = policies.history(METRIC, 0);
+        assert_eq!((history.ended(0), history.current()), (Timestamp::MAX, 0));
+        assert_eq!(history.next_change(77), 77);
+    }
+
+    #[test]
+    fn no_more_policies_are_learnt_than_a_history_has_room_for() {
+        let mut policies = policies([10, 20, 30, 40]);
+        let many: Vec<PolicySpan> =
+            (1..MAX_CHANGES as PolicyId).map(|policy| PolicySpan { since: 0, policy }).collect();
+        assert!(!policies.learn(METRIC, 0, &many, 0));
+        assert!(policies.learn(METRIC, 0, &many[1..], 0));
     }
 }

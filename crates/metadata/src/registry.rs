@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     name_order::NameOrder,
     names::{Names, NamesMut, Table},
-    policies::{Policies, PolicyHistory, PolicyId, XFilesFactors},
+    policies::{Policies, PolicyHistory, PolicyId, PolicySpan, XFilesFactors},
     saved_tags::SavedTags,
     seen::Seen,
     stale::StaleRules,
@@ -146,6 +146,14 @@ impl Registry {
         let table = self.names.read();
         let current = table.record(id)?.policy;
         Some(self.policies.read().history(id, current))
+    }
+
+    /// Adds policies to the history of a metric that others had for it, with their times, the oldest first, before the one in force, which the
+    /// others have had since then (0 where that is not known). Points may be stored under them. Returns whether any is new.
+    pub fn learn(&self, id: MetricId, others: &[PolicySpan], since: Timestamp) -> bool {
+        let table = self.names.read();
+        let mut policies = self.policies.write();
+        table.record(id).is_some_and(|record| policies.learn(id, record.policy, others, since))
     }
 
     /// Of some metrics, those that had other policies before, each with the longest step of the policy in force, seconds.

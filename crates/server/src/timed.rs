@@ -262,6 +262,10 @@ impl SharedPoints for Timed<dyn SharedPoints> {
         self.calls.timed("delete_shared", self.store.delete_metrics(metrics))
     }
 
+    fn deleted_elsewhere(&self, names: &[String], until: i64) {
+        self.store.deleted_elsewhere(names, until);
+    }
+
     /// Mostly a wait.
     fn deletions_are_known(&self) -> DriverFuture<'_, ()> {
         self.store.deletions_are_known()

@@ -5,7 +5,14 @@ use std::sync::{Arc, atomic::Ordering};
 use metric::Timestamp;
 use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, Usage};
 
-use crate::{Calendar, ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, session};
+use crate::{
+    Calendar, ConnectError, Layout, Options,
+    names::Names,
+    peers::Peers,
+    points::Points,
+    rows::{metric_id, metric_ids},
+    session,
+};
 
 /// Points and names in Cassandra.
 pub struct CassandraDriver {
@@ -40,9 +47,14 @@ impl CassandraDriver {
     }
 
     /// The highest timestamp of a row written since the start, or given to [`CassandraDriver::continue_after`]: microseconds
-    /// since 1970.
+    /// since 1970. Not those of metrics that were deleted less than a minute ago.
     pub fn last_timestamp(&self) -> i64 {
         self.points.timestamps.last()
+    }
+
+    /// The time of the latest deletion: microseconds since 1970.
+    pub fn last_deletion(&self) -> i64 {
+        self.points.timestamps.last_deletion()
     }
 
     /// Rows written from now on have higher timestamps than this one, whatever the clock says.
@@ -65,11 +77,11 @@ impl CassandraDriver {
 impl PointStore for CassandraDriver {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
         // Taken now and not when the future is first polled: of two calls the later wins.
-        let timestamp = self.points.timestamps.take(runs.len());
+        let times = self.points.timestamps.take_for(&runs);
         Box::pin(async move {
             match self.options.layout {
-                Layout::Rows => self.points.write_rows(&runs, timestamp).await,
-                Layout::Packed => self.points.write_packed(&runs, timestamp).await,
+                Layout::Rows => self.points.write_rows(&runs, times).await,
+                Layout::Packed => self.points.write_packed(&runs, times).await,
             }
         })
     }
@@ -104,11 +116,15 @@ impl SharedPoints for CassandraDriver {
 
     /// Points first: a name that is left is found, and deleted again.
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.points.timestamps.of_deletion(!metrics.is_empty());
+        let timestamp = self.points.timestamps.of_deletion(&metric_ids(&metrics));
         Box::pin(async move {
             self.points.delete(&metrics, timestamp).await?;
             let names: Vec<String> = metrics.into_iter().map(|metric| metric.name).collect();
             self.names.delete(&names).await
         })
+    }
+
+    fn deleted_elsewhere(&self, names: &[String], until: i64) {
+        self.points.timestamps.continue_deleted_after(names.iter().map(|name| metric_id(name)), until);
     }
 }

@@ -21,8 +21,8 @@ use crate::{
     fill::{each_slot, fill},
     in_memory_tables::{Found, MemoryTables},
     pack::PackedRows,
-    rows::{self, Part, shard},
-    timestamps::Timestamps,
+    rows::{self, Part, metric_ids, shard},
+    timestamps::{Times, Timestamps},
     undecodable::Undecodable,
     write::Batches,
     writer_partials::{Correction, fetch_of, has_others, subtract_stored},
@@ -108,6 +108,11 @@ impl InMemoryWriter {
         self.timestamps.last()
     }
 
+    /// As [`crate::CassandraDriver::last_deletion`].
+    pub(crate) fn last_deletion(&self) -> i64 {
+        self.timestamps.last_deletion()
+    }
+
     /// As [`crate::CassandraDriver::continue_after`].
     pub fn continue_after(&self, timestamp: i64) {
         self.timestamps.continue_after(timestamp);
@@ -151,8 +156,8 @@ impl InMemoryWriter {
     }
 
     /// The rows of a batch are one statement.
-    async fn write_rows(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
-        for batch in Batches::new(runs, self.shard, self.clock.now(), timestamp) {
+    async fn write_rows(&self, runs: &[Run], times: Times) -> Result<(), StoreError> {
+        for batch in Batches::new(runs, self.shard, self.clock.now(), times) {
             let rows = batch.rows.iter();
             self.change(|tables| rows.for_each(|row| tables.write_row(batch.table, row, batch.timestamp))).await?;
         }
@@ -160,11 +165,11 @@ impl InMemoryWriter {
     }
 
     /// Each run is a statement of its own: of a batch with several partitions any part may be done.
-    async fn write_packed(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+    async fn write_packed(&self, runs: &[Run], times: Times) -> Result<(), StoreError> {
         for run in runs {
             self.create_packed(run.table).await?;
         }
-        for packed in PackedRows::new(runs, self.shard, self.clock.now(), timestamp) {
+        for packed in PackedRows::new(runs, self.shard, self.clock.now(), times) {
             self.change(|tables| tables.write_run(packed.table.stage, packed.row)).await?;
         }
         Ok(())
@@ -218,11 +223,11 @@ impl InMemoryWriter {
         let Some(ttl) = rows::ttl(table.stage, slot, self.clock.now()) else { return Ok(()) };
         let has_packed = self.tables.lock().has_packed(table.stage);
         if correction.is_packed(self.layout, has_packed) {
-            let row = correction.packed(fetch, slot, ttl, self.timestamps.take(1));
+            let row = correction.packed(fetch, slot, ttl, self.timestamps.take(rows::metric_id(&fetch.name)));
             self.create_packed(table).await?;
             return self.change(|tables| tables.write_run(table.stage, row)).await;
         }
-        let time = self.timestamps.take(1);
+        let time = self.timestamps.take(rows::metric_id(&fetch.name));
         self.change(|tables| match correction.row(fetch, slot, ttl) {
             Some(row) => tables.write_row(table, &row, time),
             None => tables.delete_row(fetch, slot, correction.shard, time),
@@ -233,11 +238,11 @@ impl InMemoryWriter {
 
 impl PointStore for InMemoryWriter {
     fn write(&self, runs: Vec<Run>) -> DriverFuture<'_, ()> {
-        let timestamp = self.timestamps.take(runs.len());
+        let times = self.timestamps.take_for(&runs);
         Box::pin(async move {
             match self.layout {
-                Layout::Rows => self.write_rows(&runs, timestamp).await,
-                Layout::Packed => self.write_packed(&runs, timestamp).await,
+                Layout::Rows => self.write_rows(&runs, times).await,
+                Layout::Packed => self.write_packed(&runs, times).await,
             }
         })
     }
@@ -309,7 +314,11 @@ impl SharedPoints for InMemoryWriter {
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.timestamps.of_deletion(!metrics.is_empty());
+        let timestamp = self.timestamps.of_deletion(&metric_ids(&metrics));
         Box::pin(self.delete(metrics, timestamp))
+    }
+
+    fn deleted_elsewhere(&self, names: &[String], until: i64) {
+        self.timestamps.continue_deleted_after(names.iter().map(|name| rows::metric_id(name)), until);
     }
 }

@@ -108,8 +108,8 @@ impl SharedTables for InMemoryWriter {
         InMemoryWriter::last_timestamp(self)
     }
 
-    fn continue_after(&self, timestamp: i64) {
-        InMemoryWriter::continue_after(self, timestamp);
+    fn last_deletion(&self) -> i64 {
+        InMemoryWriter::last_deletion(self)
     }
 
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()> {

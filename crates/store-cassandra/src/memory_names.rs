@@ -27,9 +27,16 @@ pub(crate) fn kept(policy: &Policy) -> Policy {
 
 impl MemoryNames {
     pub(crate) fn put(&mut self, record: &MetricRecord) {
-        let Some(config) = config::config_of(&record.policies) else { return };
+        let (mut policies, known) = (record.policies.clone(), self.metrics.get(&record.name));
+        if let Some(known) = known.filter(|_| 1 < policies.len()) {
+            config::add_known(&mut policies, known);
+        }
+        let Some(config) = config::config_of(&policies) else { return };
         let pairs = || config.iter().map(|(key, value)| (*key, value.as_str()));
-        let (earlier, since) = config::before(pairs());
+        let (earlier, since) = match known {
+            Some(known) if policies.len() == 1 => (known.earlier.clone(), known.since),
+            _ => config::before(pairs()),
+        };
         let metric = SharedMetric {
             name: record.name.clone(),
             policy: config::policy(pairs()).expect("a policy of ours can be read"),

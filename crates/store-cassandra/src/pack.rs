@@ -6,7 +6,7 @@ use metric::{ROW_POINTS, Table, Timestamp};
 use store::Run;
 use uuid::Uuid;
 
-use crate::{packed_wire::PackedRow, rows, run_key};
+use crate::{packed_wire::PackedRow, rows, run_key, timestamps::Times};
 
 /// A row, and where it is written.
 #[derive(Debug, PartialEq)]
@@ -21,8 +21,8 @@ pub(crate) struct PackedRows<'a> {
     runs: &'a [Run],
     shard: i16,
     now: Timestamp,
-    // That of the first run; each has its own, as in `Batches`: of two that write one slot the later wins.
-    timestamp: i64,
+    // Each run has its own, as in `Batches`: of two that write one slot the later wins.
+    times: Times,
     run: usize,
     at: usize,
     // The id of the metric of the run of this index.
@@ -51,10 +51,10 @@ struct Cell {
 }
 
 impl<'a> PackedRows<'a> {
-    /// `now` is Unix seconds; `timestamp` is the first of as many microseconds as there are runs, reserved for them.
-    pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, timestamp: i64) -> PackedRows<'a> {
+    /// `now` is Unix seconds; `times` are those of the runs.
+    pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, times: Times) -> PackedRows<'a> {
         let (values, counts, codec) = (Vec::new(), Vec::new(), Codec::new());
-        PackedRows { runs, shard, now, timestamp, run: 0, at: 0, id: None, codec, values, counts }
+        PackedRows { runs, shard, now, times, run: 0, at: 0, id: None, codec, values, counts }
     }
 
     fn id(&mut self) -> Uuid {
@@ -112,7 +112,7 @@ impl Iterator for PackedRows<'_> {
         let mut open: Option<Open> = None;
         while let Some(run) = self.runs.get(self.run) {
             let metric = self.id();
-            let timestamp = self.timestamp + self.run as i64;
+            let timestamp = self.times.of(self.run);
             while self.at < run.values.len() {
                 let Some(cell) = self.cell(run, self.at) else {
                     self.at += 1;
@@ -189,7 +189,7 @@ mod tests {
     }
 
     fn packed(runs: &[Run]) -> Vec<Packed> {
-        PackedRows::new(runs, rows::shard(0, 7), NOW, 100).collect()
+        PackedRows::new(runs, rows::shard(0, 7), NOW, 100.into()).collect()
     }
 
     /// Values and counts by offset.

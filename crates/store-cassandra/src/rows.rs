@@ -3,6 +3,7 @@
 //! The rules are BigGraphite's; its own answers are recorded under `tests/biggraphite`.
 
 use metric::{Aggregation, ROW_POINTS, Slot, Stage, Timestamp};
+use store::MetricRecord;
 use uuid::Uuid;
 
 use crate::schema::{MAX_TTL_SECONDS, OUT_OF_ORDER_SECONDS};
@@ -24,6 +25,11 @@ const LAST_EXPIRY: Timestamp = i32::MAX as Timestamp - 1 - 86_400;
 /// The id of a metric in the datapoints tables.
 pub(crate) fn metric_id(name: &str) -> Uuid {
     Uuid::new_v5(&NAMESPACE, name.as_bytes())
+}
+
+/// Those of some metrics.
+pub(crate) fn metric_ids(records: &[MetricRecord]) -> Vec<Uuid> {
+    records.iter().map(|record| metric_id(&record.name)).collect()
 }
 
 /// Consecutive slots of one partition.

@@ -18,8 +18,8 @@ pub trait SharedTables: PointStore + SharedPoints + SharedNames {
     /// See [`CassandraDriver::last_timestamp`].
     fn last_timestamp(&self) -> i64;
 
-    /// See [`CassandraDriver::continue_after`].
-    fn continue_after(&self, timestamp: i64);
+    /// See [`CassandraDriver::last_deletion`].
+    fn last_deletion(&self) -> i64;
 
     /// See [`CassandraDriver::append_changes`].
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()>;
@@ -44,8 +44,8 @@ impl SharedTables for CassandraDriver {
         CassandraDriver::last_timestamp(self)
     }
 
-    fn continue_after(&self, timestamp: i64) {
-        CassandraDriver::continue_after(self, timestamp);
+    fn last_deletion(&self) -> i64 {
+        CassandraDriver::last_deletion(self)
     }
 
     fn append_changes<'a>(&'a self, bucket: i64, rows: &'a [Change]) -> DriverFuture<'a, ()> {

@@ -17,6 +17,7 @@ use crate::{
     points::Points,
     rows,
     tables::Statements,
+    timestamps::Times,
     wire::WrittenRow,
 };
 
@@ -41,9 +42,9 @@ pub(crate) struct Batches<'a> {
     runs: &'a [Run],
     shard: i16,
     now: Timestamp,
-    // That of the first run; each has its own, so that of two that write one slot the later wins. Rows that go along
+    // Each run has its own, so that of two that write one slot the later wins. Rows that go along
     // with those of a later run have that one's: it is after all that came before, and before all that follow.
-    timestamp: i64,
+    times: Times,
     run: usize,
     at: usize,
     // The id of the metric of the run of this index.
@@ -51,9 +52,9 @@ pub(crate) struct Batches<'a> {
 }
 
 impl<'a> Batches<'a> {
-    /// `now` is Unix seconds; `timestamp` is the first of as many microseconds as there are runs, reserved for them.
-    pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, timestamp: i64) -> Batches<'a> {
-        Batches { runs, shard, now, timestamp, run: 0, at: 0, id: None }
+    /// `now` is Unix seconds; `times` are those of the runs.
+    pub(crate) fn new(runs: &'a [Run], shard: i16, now: Timestamp, times: Times) -> Batches<'a> {
+        Batches { runs, shard, now, times, run: 0, at: 0, id: None }
     }
 
     fn id(&mut self) -> Uuid {
@@ -94,7 +95,7 @@ impl Iterator for Batches<'_> {
             let id = self.id();
             while self.at < run.values.len() {
                 if let Some(row) = self.row(run, self.at, id) {
-                    let timestamp = self.timestamp + self.run as i64;
+                    let timestamp = self.times.of(self.run);
                     let begin = || RowBatch { table: run.table, timestamp, rows: Vec::new() };
                     let batch = batch.get_or_insert_with(begin);
                     if let Some(last) = batch.rows.last() {
@@ -119,9 +120,9 @@ impl Iterator for Batches<'_> {
 }
 
 impl Points {
-    /// Writes runs as rows of BigGraphite's tables; on `Ok` as many replicas as the consistency asks have every row. `timestamp`
-    /// is the first of as many as there are runs.
-    pub(crate) async fn write_rows(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+    /// Writes runs as rows of BigGraphite's tables; on `Ok` as many replicas as the consistency asks have every row. `times`
+    /// are those of the runs.
+    pub(crate) async fn write_rows(&self, runs: &[Run], times: Times) -> Result<(), StoreError> {
         let mut tables: Vec<Arc<Statements>> = Vec::new();
         for run in runs {
             if !tables.iter().any(|known| known.table == run.table) {
@@ -129,7 +130,7 @@ impl Points {
             }
         }
         let tables = &tables;
-        let batches = Batches::new(runs, self.shard(), self.clock.now(), timestamp);
+        let batches = Batches::new(runs, self.shard(), self.clock.now(), times);
         let send = |batch: RowBatch| async move {
             let statements = tables.iter().find(|known| known.table == batch.table).expect("all were looked up");
             let _permit = self.writes.acquire().await.expect("it is never closed");
@@ -221,7 +222,7 @@ mod tests {
     }
 
     fn batches(runs: &[Run]) -> Vec<String> {
-        Batches::new(runs, rows::shard(0, 7), NOW, 100).map(write).collect()
+        Batches::new(runs, rows::shard(0, 7), NOW, 100.into()).map(write).collect()
     }
 
     #[test]
@@ -255,7 +256,7 @@ mod tests {
         let values: Vec<f64> = (0..5000).map(f64::from).collect();
         let runs = [run("a", false, 29_990_123, &values), run("c", true, 29_990_123, &values)];
         let mut seen = Vec::new();
-        for batch in Batches::new(&runs, 7, NOW, 1) {
+        for batch in Batches::new(&runs, 7, NOW, 1.into()) {
             assert!((1..=BATCH_ROWS).contains(&batch.rows.len()));
             seen.extend(batch.rows.iter().map(|row| row.value));
         }
@@ -277,7 +278,7 @@ mod tests {
     fn a_partial_has_a_shard_and_a_count_that_fits() {
         let mut aggregated = run("a", true, 29_990_000, &[86_400.0 * 3.0]);
         aggregated.counts = vec![86_400];
-        let batch = Batches::new(&[aggregated], rows::shard(2, 1), NOW, 1).next().unwrap();
+        let batch = Batches::new(&[aggregated], rows::shard(2, 1), NOW, 1.into()).next().unwrap();
         assert_eq!((batch.rows[0].partial, batch.rows[0].value), (Some((-32767, 32767)), 32767.0 * 3.0));
     }
 }

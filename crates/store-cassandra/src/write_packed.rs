@@ -13,12 +13,13 @@ use crate::{
     packed_tables::PackedStatements,
     packed_wire::PackedRow,
     points::Points,
+    timestamps::Times,
 };
 
 impl Points {
-    /// Writes runs; on `Ok` as many replicas as the consistency asks have every row. `timestamp` is the first of as
-    /// many as there are runs.
-    pub(crate) async fn write_packed(&self, runs: &[Run], timestamp: i64) -> Result<(), StoreError> {
+    /// Writes runs; on `Ok` as many replicas as the consistency asks have every row. `times` are those of the
+    /// runs.
+    pub(crate) async fn write_packed(&self, runs: &[Run], times: Times) -> Result<(), StoreError> {
         let mut tables: Vec<Arc<PackedStatements>> = Vec::new();
         for run in runs {
             if !tables.iter().any(|known| known.stage == run.table.stage) {
@@ -37,7 +38,7 @@ impl Points {
             let replicas = cluster.get_token_endpoints(&self.keyspace, &statements.name, token);
             replicas.first().map(|(node, shard)| (node.host_id, *shard))
         };
-        let rows = PackedRows::new(runs, self.shard(), self.clock.now(), timestamp);
+        let rows = PackedRows::new(runs, self.shard(), self.clock.now(), times);
         let send = |batch: PackedBatch| async move {
             let _permit = self.writes.acquire().await.expect("it is never closed");
             self.send_packed(made(batch.stage), &batch.rows).await

@@ -258,7 +258,12 @@ impl Points {
         let Some(ttl) = rows::ttl(table.stage, slot, self.clock.now()) else { return Ok(()) };
         let has_packed_table = self.packed.existing(table.stage).await?.is_some();
         if correction.is_packed(self.layout, has_packed_table) {
-            return self.write_run(table, correction.packed(fetch, slot, ttl, self.timestamps.take(1))).await;
+            return self
+                .write_run(
+                    table,
+                    correction.packed(fetch, slot, ttl, self.timestamps.take(rows::metric_id(&fetch.name))),
+                )
+                .await;
         }
         match correction.row(fetch, slot, ttl) {
             Some(row) => self.correct_row(table, &row).await,
@@ -269,7 +274,7 @@ impl Points {
     async fn correct_row(&self, table: Table, row: &WrittenRow) -> Result<(), StoreError> {
         // A run may be all that there was.
         let statements = self.made_rows(table).await?;
-        let insert = statements.insert(self.timestamps.take(1));
+        let insert = statements.insert(self.timestamps.take(row.metric));
         let _permit = self.writes.acquire().await.expect("it is never closed");
         let done = self.retry.run(|| self.session.execute_unpaged(&insert, row)).await;
         done.map(drop).map_err(|error| self.failed("correcting a row of", table, &error))
@@ -280,7 +285,8 @@ impl Points {
         let Some(statements) = self.tables.existing(table).await? else { return Ok(()) };
         let Some(delete) = &statements.delete else { return Ok(()) };
         let (time_start_ms, offset) = rows::place(table.stage, slot);
-        let key = (self.timestamps.take(1), rows::metric_id(&fetch.name), time_start_ms, offset, shard);
+        let metric = rows::metric_id(&fetch.name);
+        let key = (self.timestamps.take(metric), metric, time_start_ms, offset, shard);
         let _permit = self.writes.acquire().await.expect("it is never closed");
         let done = self.retry.run(|| self.session.execute_unpaged(delete, key)).await;
         done.map(drop).map_err(|error| self.failed("correcting a row of", table, &error))

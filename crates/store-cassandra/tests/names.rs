@@ -210,6 +210,28 @@ async fn written_names_are_scanned_and_looked_up() {
         ["x", "a.b.c"].map(|name| metrics.iter().find(|metric| metric.name == name).unwrap()).into();
     assert_eq!(looked_up.iter().collect::<Vec<_>>(), expected);
     assert_eq!(found(&driver, "**").await, ["a+", "a.b", "a.b+", "a.b.c", "a.b.d", "x", "é+", "é.b"]);
+
+    // Nodes that do not know what the rows have: one with a new data folder, and one that was down during a change.
+    let average = Policy { aggregation: Aggregation::Average, ..policies[1].clone() };
+    let absent = Policy { retention: "7*60s".parse().unwrap(), ..policies[2].clone() };
+    let changed = PolicyChange { since: 1_700_000_500, policy: average.clone() };
+    let was_down = MetricRecord {
+        policies: vec![PolicyChange { since: 0, policy: absent.clone() }, changed.clone()],
+        ..records[0].clone()
+    };
+    driver
+        .put_names(&[record(0, "a.b.c", &policies[2], 1_600_000_000), record(1, "a.b.d", &average, 7)])
+        .await
+        .unwrap();
+    let lookup = async |name: &str| driver.lookup(vec![name.to_owned()]).await.unwrap().remove(0);
+    assert_eq!(before(&lookup("a.b.c").await), of_changed);
+    assert_eq!(lookup("a.b.d").await.policy, average, "not avg_zero, which is stored as average, too");
+    driver.put_names(&[was_down]).await.unwrap();
+    let of_all = [&absent, &records[0].policies[0].policy, &policies[2]].into_iter().zip([0, 0, 1_700_000_000]);
+    let of_all: Vec<PolicyChange> =
+        of_all.map(|(policy, since)| PolicyChange { since, policy: policy.clone() }).collect();
+    let metric = lookup("a.b.c").await;
+    assert_eq!((before(&metric), metric.policy), ((of_all, changed.since), average));
     keyspaces.drop().await;
 }
 

@@ -177,6 +177,7 @@ impl Attempt<'_> {
             self.unsure.keep(all.iter().filter(|row| changed.contains(&row.metric)).cloned());
             self.store.points.write(all).await?;
             self.unsure.forget(changed.into_iter());
+            self.leave_out_deleted(&mut of_others);
             if !of_others.is_empty() {
                 self.store.points.write(of_others).await?;
             }
@@ -185,7 +186,7 @@ impl Attempt<'_> {
     }
 
     /// Over shared tables ids are made of names: rows of a metric that was deleted meanwhile would be those of no name, and come back with it.
-    fn leave_out_deleted(&self, rows: &mut Vec<Run>) {
+    pub(super) fn leave_out_deleted(&self, rows: &mut Vec<Run>) {
         if self.store.shared.is_some() {
             let names = self.registry.read();
             rows.retain(|row| !names.name(row.metric).is_empty());

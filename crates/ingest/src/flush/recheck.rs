@@ -81,7 +81,7 @@ impl Attempt<'_> {
 
     /// Derives the coarse slots of a span, and writes those that are not stored so. Returns whether all were right.
     async fn mend(&self, span: &Span, shared: &dyn SharedPoints) -> Result<bool, StoreError> {
-        let Some(totals) = self.differing(span).await? else { return Ok(false) };
+        let Some(mut totals) = self.differing(span).await? else { return Ok(false) };
         if totals.is_empty() {
             return Ok(true);
         }
@@ -92,7 +92,9 @@ impl Attempt<'_> {
         if shared.has_other_retentions(&span.name, &span.policy.retention).await? {
             return Ok(true);
         }
-        let own = self.own_rows(shared, totals).await?;
+        self.leave_out_deleted(&mut totals);
+        let mut own = self.own_rows(shared, totals).await?;
+        self.leave_out_deleted(&mut own);
         self.store.points.write(own).await?;
         Ok(false)
     }

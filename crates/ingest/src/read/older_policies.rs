@@ -46,12 +46,14 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
     let rows = Arc::new(SharedRows::of(&reading.history, table));
     let mut parts = Vec::new();
     // The latest first.
-    for spans in reading.history.windows(2).rev() {
-        let (began, ended) = (spans[0].since, spans[1].since);
-        let Some(policy) = table.all.get(usize::from(spans[0].policy)) else { continue };
+    let history = &reading.history;
+    for before in (0..history.len() - 1).rev() {
+        let (began, ended) = (history[before].since, history.ended(before));
+        let Some(policy) = table.all.get(usize::from(history[before].policy)) else { continue };
         // Late points of that time may have come after the change, under the newer policy; so the older one
         // is asked for its whole time, and only fills what the newer one leaves empty.
-        let (from, until) = (from.max(began - policy.retention.longest().duration()), until.min(ended + 1));
+        let (from, until) =
+            (from.max(began - policy.retention.longest().duration()), until.min(ended.saturating_add(1)));
         // Slots in this very table are read anyway, and those that are empty there are empty.
         if until <= from || has_table(policy, reading.table()) {
             continue;

@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 
 use metric::{Aggregation, Policy, Timestamp};
 use scylla::value::{CqlTimeuuid, MaybeEmpty};
-use store::PolicyChange;
+use store::{PolicyChange, SharedMetric};
 use uuid::Uuid;
 
 /// The keys of `config`, and of what refines its aggregator.
 const AGGREGATOR: &str = "aggregator";
 const RETENTION: &str = "retention";
 const X_FILES_FACTOR: &str = "carbon_xfilesfactor";
-const CARBON_AGGREGATOR: &str = "plumbago_aggregator";
+pub(crate) const CARBON_AGGREGATOR: &str = "plumbago_aggregator";
 /// The policies before: each with the second since when it held, `SECOND METHOD XFILESFACTOR RETENTION`, oldest first, then the second since when
 /// the one of the config holds, all with `;` between them.
 const BEFORE: &str = "plumbago_before";
@@ -103,6 +103,28 @@ fn parse_before(text: &str) -> Option<(Vec<PolicyChange>, Timestamp)> {
     before.first_mut()?.since = 0;
     let is_ordered = before.is_sorted_by_key(|change| change.since) && before.last()?.since <= since;
     is_ordered.then_some((before, since))
+}
+
+/// Adds to the policies of a metric those that its row has and they lack, before the one that holds.
+pub(crate) fn add_known(policies: &mut Vec<PolicyChange>, known: &SharedMetric) {
+    let Some(last) = policies.pop() else { return };
+    let present = PolicyChange { since: known.since, policy: known.policy.clone() };
+    for change in known.earlier.iter().chain([&present]) {
+        let is_there = |one: &PolicyChange| is_kept_alike(&one.policy, &change.policy);
+        if !policies.iter().any(is_there) && !is_there(&last) {
+            policies.push(PolicyChange { since: change.since.min(last.since), policy: change.policy.clone() });
+        }
+    }
+    policies.sort_by_key(|change| change.since);
+    policies.push(last);
+    policies[0].since = 0;
+}
+
+/// Whether the tables tell two policies apart.
+fn is_kept_alike(one: &Policy, other: &Policy) -> bool {
+    one.retention == other.retention
+        && one.aggregation == other.aggregation
+        && format!("{:.6}", one.x_files_factor) == format!("{:.6}", other.x_files_factor)
 }
 
 /// A method by the names that BigGraphite takes: its own and carbon's.
@@ -315,5 +337,31 @@ mod tests {
         // Read with Python's uuid.
         assert_eq!(time_of("4e5bd6f0-c67f-11f0-8de9-0242ac120002".parse().unwrap()), Some(1_763_691_052));
         assert_eq!(time_of(id), None);
+    }
+
+    #[test]
+    fn policies_that_other_nodes_had_are_added_before_the_one_that_holds() {
+        let policy = |retention: &str| Policy { retention: retention.parse().unwrap(), ..Policy::default() };
+        let change = |since, retention: &str| PolicyChange { since, policy: policy(retention) };
+        let known = |since, retention: &str, earlier: &[(Timestamp, &str)]| SharedMetric {
+            name: "a.b".to_owned(),
+            policy: policy(retention),
+            since,
+            earlier: earlier.iter().map(|(since, retention)| change(*since, retention)).collect(),
+            created_on: None,
+            updated_on: None,
+        };
+        let added = |own: &[(Timestamp, &str)], known: &SharedMetric| {
+            let mut policies = own.iter().map(|(since, retention)| change(*since, retention)).collect();
+            add_known(&mut policies, known);
+            policies.iter().map(|one| format!("{} {}", one.since, one.policy.retention)).collect::<Vec<_>>().join(", ")
+        };
+        let (a, b, c) = ("60*60s", "70*60s", "80*60s");
+        let down = [(0, a), (900, c)];
+        assert_eq!(added(&down, &known(700, c, &[(0, a), (500, b)])), "0 60*60s, 500 70*60s, 900 80*60s");
+        assert_eq!(added(&down, &known(500, b, &[(0, a)])), "0 60*60s, 500 70*60s, 900 80*60s", "the first to have it");
+        assert_eq!(added(&down, &known(700, c, &[])), "0 60*60s, 900 80*60s");
+        assert_eq!(added(&down, &known(2000, b, &[])), "0 60*60s, 900 70*60s, 900 80*60s", "a clock that is ahead");
+        assert_eq!(added(&[(0, c)], &known(0, a, &[])), "0 60*60s, 0 80*60s");
     }
 }

@@ -16,6 +16,7 @@ use store::StoreError;
 use tokio::sync::{OnceCell, Semaphore};
 
 use super::{
+    config::CARBON_AGGREGATOR,
     directories::WrittenDirectories,
     report::{RejectedNames, ScanReport},
 };
@@ -148,7 +149,8 @@ impl Names {
         }
         let name = self.insert_name("metrics", components).await?;
         let metadata = format!(
-            "INSERT INTO {}.metrics_metadata (name, created_on, updated_on, id, config) VALUES (?, ?, now(), ?, ?)",
+            "UPDATE {}.metrics_metadata SET created_on = ?, updated_on = now(), id = ?, config = config + ?, \
+             config['{CARBON_AGGREGATOR}'] = ? WHERE name = ?",
             quoted(&self.keyspace)
         );
         let metadata = self.prepare(&metadata).await?;

@@ -42,7 +42,7 @@ impl Names {
         Ok(found.into_iter().flatten().collect())
     }
 
-    async fn one(&self, tables: &Tables, name: &str) -> Result<Option<SharedMetric>, StoreError> {
+    pub(super) async fn one(&self, tables: &Tables, name: &str) -> Result<Option<SharedMetric>, StoreError> {
         const WHAT: &str = "looking a metric up";
         let _permit = self.permits.acquire().await.expect("it is never closed");
         let asked = self.retry.run(|| self.session.execute_unpaged(&tables.known, (name,))).await;

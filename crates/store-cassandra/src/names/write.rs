@@ -1,7 +1,7 @@
 //! New metrics and changed policies on their way to the tables: first the directories above them, then their own
 //! rows.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::is_tagged;
@@ -16,7 +16,8 @@ use crate::{failure::unavailable, rows};
 
 impl Names {
     /// Writes the rows of metrics, with those of every directory above them. Existing rows are written again
-    /// unchanged; a policy that changed replaces the one before. Without lightweight transactions: all of it may be done twice, and by
+    /// unchanged; a policy that changed replaces the one before. Those before that one which the row knows stay there: a node that makes a
+    /// metric, as one with a new data folder does, does not know of them. Without lightweight transactions: all of it may be done twice, and by
     /// several nodes at once.
     ///
     /// A metric with as many components as the tables have columns, or more, is left out, counted and logged; the directories
@@ -74,13 +75,21 @@ impl Names {
     }
 
     async fn put_metric(&self, tables: &Tables, record: &MetricRecord) -> Result<(), StoreError> {
-        let Some(config) = config::config_of(&record.policies) else { return Ok(()) };
         let name = record.name.as_str();
+        let mut policies = Cow::Borrowed(&record.policies);
+        if 1 < policies.len() {
+            // Others may know of policies that this node never had.
+            if let Some(known) = self.one(tables, name).await? {
+                config::add_known(policies.to_mut(), &known);
+            }
+        }
+        let Some(mut config) = config::config_of(&policies) else { return Ok(()) };
+        let carbon_aggregator = config.remove(config::CARBON_AGGREGATOR);
         let batch = self.metric_batch(tables, components(name)).await?;
         let of_name = if is_tagged(name) { vec![name] } else { bound(name) };
         let id = rows::metric_id(name);
         let created_on = scylla::value::CqlTimeuuid::from(config::time_uuid(record.created_on, id));
-        let values = (of_name, (name, created_on, id, config));
+        let values = (of_name, (created_on, id, config, carbon_aggregator, name));
         let _permit = self.permits.acquire().await.expect("it is never closed");
         let written = self.retry.run(|| self.session.batch(&batch, &values)).await;
         written.map(drop).map_err(|error| unavailable("writing a metric", &self.keyspace, &error))
