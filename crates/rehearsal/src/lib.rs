@@ -20,7 +20,8 @@
 //! node_names                     which names each node must know, and which deletions it has followed
 //! node_clocks                    how far their calendars are apart, and what that leaves open
 //! node_rules                     what nodes answer whose rules change among several first steps
-//! nodes                          steps performed on several nodes
+//! nodes ── node_troubles          steps performed on several nodes; ways, calendars and rules that change
+//! node_shrink                    the fewest steps that fail
 //! ```
 
 mod tables;
@@ -60,7 +61,9 @@ mod node_clocks;
 mod node_metrics;
 mod node_names;
 mod node_rules;
+mod node_shrink;
 mod node_steps;
+mod node_troubles;
 mod nodes;
 
 pub use check::{Fidelity, Losses, LostSlot};

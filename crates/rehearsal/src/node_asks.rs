@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
 use ingest::DeletionError;
+use metadata::PolicyHistory;
 use metric::{Aggregation, MetricId, Policy, Retention, Timestamp, Window};
 use store::{NameStore, SeriesRequest, SharedMetric};
 
@@ -121,6 +122,8 @@ pub(crate) fn send(
     };
     let points: Vec<SentPoint> = points.iter().filter(may_send).copied().collect();
     let before: Vec<Option<Arc<Policy>>> = points.iter().map(|point| policy_on(life, point.metric)).collect();
+    let history = |metric: Number| find(life, metric).and_then(|id| life.node.registry.policies(id));
+    let histories: Vec<Option<PolicyHistory>> = points.iter().map(|point| history(point.metric)).collect();
     let sent =
         |point: &SentPoint| Sent { name: name_of(point.metric), age: now - (base + point.second), value: point.value };
     let mut batch = lines_of(life, &points.iter().map(sent).collect::<Vec<_>>(), now);
@@ -129,7 +132,7 @@ pub(crate) fn send(
     if refused < life.refused() {
         return Err("points are refused".to_owned());
     }
-    for (point, before) in points.iter().zip(before) {
+    for ((point, before), history_before) in points.iter().zip(before).zip(histories) {
         let time = base + point.second;
         let policy = policy_on(life, point.metric).ok_or("a metric is not known behind its point")?;
         truth.receive(number, point.metric);
@@ -143,7 +146,8 @@ pub(crate) fn send(
             continue;
         };
         steps.send(point.metric, time, point.value, &policy);
-        if before.is_none_or(|before| before.retention != policy.retention) {
+        // Another node's policy may have been taken over meanwhile, and the rules of this one put in force again.
+        if before.is_none_or(|before| before.retention != policy.retention) || history_before != history(point.metric) {
             steps.is_under_either(point.metric, time);
         }
         truth.send_under(number, point.metric, (time, point.value), first_step(&policy.retention));

@@ -15,10 +15,10 @@ use store_cassandra::{Fate, Layout};
 
 use crate::{
     Machine, StoreKind, Work,
-    machine::{BEGINNING, STEPS, moved, rules},
+    machine::{BEGINNING, STEPS, moved},
     network::{Alive, Network, PeerWay, TablesWay, address},
     node::FLUSH_AFTER,
-    node_asks::{Asked, BASE, adopt_all, ask, delete, flush, note_split, send, send_and_flush, unregistered},
+    node_asks::{Asked, BASE, adopt_all, ask, delete, flush, send, send_and_flush, unregistered},
     node_clocks::{FOUND_LATE, NodeClocks, RECENT},
     node_metrics::{Number, name_of},
     node_names::{Listing, NamesTruth},
@@ -33,20 +33,17 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// After so long without a heartbeat a node may be forgotten by others.
 const REMEMBERED: Duration = Duration::from_secs(40);
 
-/// Rules are in force within this time, where nodes reach the tables: points under those before are stored by then.
-const IN_FORCE: Duration = Duration::from_secs(60);
-
 /// Interval between two reads of all names.
 const RECONCILED_EVERY: Duration = Duration::from_secs(600);
 
 /// A node hears of others that it did not know at once, and that do not ask it, after so long.
-const MET: Duration = Duration::from_secs(12);
+pub(crate) const MET: Duration = Duration::from_secs(12);
 
 /// So far all nodes go on together: a node that goes on alone hears no heartbeat of the others meanwhile.
 const ROUND: Duration = Duration::from_secs(4);
 
 /// A flush takes so long, at least.
-const WRITTEN: Duration = Duration::from_millis(1);
+pub(crate) const WRITTEN: Duration = Duration::from_millis(1);
 
 /// Seconds after which nodes that are gone are named no longer.
 const FORGOTTEN_AFTER: u64 = 80;
@@ -80,60 +77,11 @@ impl NodesScenario {
         nodes.work.calls = nodes.machines.iter().map(|machine| machine.disk.changes()).sum();
         Ok(nodes.work)
     }
-
-    /// The fewest steps found that still fail in the same way, in one of so many attempts, and how.
-    pub fn shrink(mut self, attempts: usize) -> (NodesScenario, Option<String>) {
-        let mut error = (0..attempts).find_map(|_| self.perform().err());
-        let way = error.as_deref().map(way_of);
-        let fails = |scenario: &NodesScenario| {
-            let failures = (0..attempts).filter_map(|_| scenario.perform().err());
-            failures.into_iter().find(|error| Some(way_of(error)) == way)
-        };
-        for size in [16, 4, 1, 1] {
-            let mut place = 0;
-            while error.is_some() && place < self.steps.len() {
-                let mut fewer = self.clone();
-                fewer.steps.drain(place..(place + size).min(self.steps.len()));
-                match fails(&fewer) {
-                    Some(found) => (self, error) = (fewer, Some(found)),
-                    None => place += size,
-                }
-            }
-        }
-        let mut step = 0;
-        while error.is_some() && step < self.steps.len() {
-            let mut point = 0;
-            loop {
-                let mut fewer = self.clone();
-                let (NodeStep::Send(_, points) | NodeStep::FlushWhile(.., Meanwhile::Flush(points))) =
-                    &mut fewer.steps[step]
-                else {
-                    break;
-                };
-                if points.len() <= point {
-                    break;
-                }
-                points.remove(point);
-                match fails(&fewer) {
-                    Some(found) => (self, error) = (fewer, Some(found)),
-                    None => point += 1,
-                }
-            }
-            step += 1;
-        }
-        (self, error)
-    }
 }
 
 /// Whether nothing gets through.
 fn is_cut_off(way: TablesWay) -> bool {
     way.reads != Fate::Done && way.writes == Fate::Refused && way.one_in == 1
-}
-
-/// In which way a scenario fails, without names, times and numbers.
-fn way_of(error: &str) -> &'static str {
-    let ways = ["is known although", "is not known", "is NaN, expected", "expected NaN", ", expected", "names"];
-    ways.into_iter().find(|way| error.contains(way)).unwrap_or_default()
 }
 
 /// Performs the steps of a seed.
@@ -157,36 +105,36 @@ type Deleted = (Vec<Number>, Result<(), DeletionError>);
 type DoneMeanwhile = (Truth, Option<Deleted>);
 
 /// The nodes, and what they accepted.
-struct Nodes {
-    network: Arc<Network>,
-    machines: Vec<Machine>,
+pub(crate) struct Nodes {
+    pub(crate) network: Arc<Network>,
+    pub(crate) machines: Vec<Machine>,
     /// Seconds by which the calendars are wrong.
-    skews: Vec<i64>,
+    pub(crate) skews: Vec<i64>,
     /// Where they are set while nodes run.
-    clocks: Option<NodeClocks>,
-    truth: Truth,
+    pub(crate) clocks: Option<NodeClocks>,
+    pub(crate) truth: Truth,
     /// Names that come and go; `None` where all are known.
-    names: Option<NamesTruth>,
+    pub(crate) names: Option<NamesTruth>,
     /// Whether points of a node may be on their way to the tables, because a flush failed.
-    are_written: Vec<bool>,
+    pub(crate) are_written: Vec<bool>,
     /// The right time.
-    now: Duration,
-    have_rules_changed: bool,
+    pub(crate) now: Duration,
+    pub(crate) have_rules_changed: bool,
     /// Since when all nodes have the same rules and reach the tables, after a change; `None` while they do not.
-    alike_since: Option<Duration>,
+    pub(crate) alike_since: Option<Duration>,
     /// Of each node, until when its row in the table of nodes may be absent or old.
-    unseen_until: Vec<Duration>,
+    pub(crate) unseen_until: Vec<Duration>,
     /// Nodes that could not write their row when they started: no other may have read it.
-    may_be_new: Vec<bool>,
+    pub(crate) may_be_new: Vec<bool>,
     /// Nodes whose folder is empty.
-    is_new: Vec<bool>,
+    pub(crate) is_new: Vec<bool>,
     /// Of each node, others that may not have met it, and until when.
-    unmet_until: Vec<Vec<Duration>>,
+    pub(crate) unmet_until: Vec<Vec<Duration>>,
     /// Whether two nodes may have stored points of a metric at the same moment: coarse slots are right later.
-    is_unsettled: bool,
+    pub(crate) is_unsettled: bool,
     /// Whether a folder is gone that said which such slots were to be derived again.
-    has_forgotten: bool,
-    work: Work,
+    pub(crate) has_forgotten: bool,
+    pub(crate) work: Work,
 }
 
 impl Nodes {
@@ -270,129 +218,8 @@ impl Nodes {
         }
     }
 
-    /// Sets the way of a node to the tables. Where names come and go, one that was cut off and gets through in part may store points that it
-    /// would lose to a deletion: that way is left out.
-    fn set_tables(&mut self, place: usize, way: TablesWay) {
-        self.fade();
-        let before = self.network.tables_way(place);
-        let was_cut_off = self.is_cut_off(place);
-        self.network.set_tables(place, way);
-        if self.names.is_some() && was_cut_off && way != TablesWay::UP && !self.is_cut_off(place) {
-            self.network.set_tables(place, before);
-        }
-        self.note_names(place);
-    }
-
-    /// Nodes whose row may be absent or old are in trouble for a while after the tables are there again.
-    fn trouble(&mut self, place: usize) {
-        self.note_names(place);
-        if self.network.tables_way(place) != TablesWay::UP && self.network.alive(place).is_some() {
-            self.unseen_until[place] = self.now + MET;
-        }
-        // While one of two that have not met is cut off from the tables, they do not meet.
-        for other in 0..self.machines.len() {
-            let is_cut_off = [place, other].iter().any(|node| self.network.tables_way(*node) != TablesWay::UP);
-            let until = &mut self.unmet_until[place][other];
-            if is_cut_off && self.now < *until {
-                *until = (*until).max(self.now + MET);
-            }
-        }
-        if self.network.has_row(place) {
-            let of_place = self.unmet_until.iter_mut().map(|unmet| &mut unmet[place]);
-            of_place.filter(|until| **until == Duration::MAX).for_each(|until| *until = self.now + MET);
-        }
-    }
-
-    /// Sets the calendar of a node, while it runs or is down.
-    fn set_calendar(&mut self, place: usize, seconds: i64) {
-        let alive = self.network.alive(place);
-        if let Some(alive) = &alive {
-            alive.life.jump(seconds - self.skews[place]);
-        }
-        self.note_clocks();
-        self.skews[place] = seconds;
-        if let Some(clocks) = &mut self.clocks {
-            clocks.set(place, alive.is_none(), self.now);
-        }
-        self.note_clocks();
-    }
-
-    fn note_clocks(&mut self) {
-        if let Some(clocks) = &mut self.clocks {
-            clocks.note(&self.skews, self.now);
-        }
-    }
-
-    /// Changes the rules of a node.
-    fn set_rules(&mut self, place: usize, number: usize) {
-        self.machines[place].rules = number;
-        (self.have_rules_changed, self.alike_since) = (true, None);
-        if let Some(alive) = self.network.alive(place) {
-            let ingest = alive.life.node.ingest.clone();
-            // It waits for points under the rules before, which the tables may not take now.
-            alive.life.run("a change of rules", async move {
-                tokio::spawn(async move { ingest.set_rules(rules(number).clone()).await });
-                tokio::time::sleep(WRITTEN).await;
-            });
-        }
-        self.pass(WRITTEN);
-    }
-
-    /// Notes which metrics have points that a node does not know of.
-    fn note_split(&mut self) {
-        if !self.have_rules_changed {
-            return;
-        }
-        for place in 0..self.machines.len() {
-            if let Some(alive) = self.network.alive(place) {
-                note_split(&alive.life, &mut self.truth, LETTERS * Aggregation::ALL.len());
-            }
-        }
-    }
-
-    /// A node gets points of these metrics. Where rules differ then, or a node that is down has points under earlier ones, rows of the later
-    /// retention may lack points that are stored under the earlier one.
-    fn note_mixed(&mut self, points: &[SentPoint]) {
-        if !self.have_rules_changed {
-            return;
-        }
-        let holders = self.truth.holders();
-        let is_down =
-            |place: usize| self.network.alive(place).is_none() && holders.contains(&self.network.number(place));
-        let has_earlier = (0..self.machines.len()).any(is_down);
-        if has_earlier || self.rules().is_none() {
-            points.iter().for_each(|point| self.truth.note_split(point.metric));
-        }
-    }
-
-    /// The rules of all nodes, where these are in force on all.
-    fn rules(&mut self) -> Option<usize> {
-        let number = self.machines[0].rules;
-        if !self.have_rules_changed {
-            return Some(number);
-        }
-        let is_alike = |place: usize| {
-            let is_down = self.network.alive(place).is_none();
-            self.machines[place].rules == number && (is_down || self.network.tables_way(place) == TablesWay::UP)
-        };
-        if !(0..self.machines.len()).all(is_alike) {
-            self.alike_since = None;
-            return None;
-        }
-        let since = *self.alike_since.get_or_insert(self.now);
-        (since + IN_FORCE <= self.now).then_some(number)
-    }
-
-    /// Notes whether a node follows names.
-    fn note_names(&mut self, place: usize) {
-        let reaches = self.network.alive(place).is_some() && self.network.tables_way(place) == TablesWay::UP;
-        if let Some(names) = &mut self.names {
-            names.note(place, reaches, self.now);
-        }
-    }
-
     /// All nodes go on for a while.
-    fn pass(&mut self, time: Duration) {
+    pub(crate) fn pass(&mut self, time: Duration) {
         self.go_on_until(self.now + time);
     }
 
@@ -635,7 +462,7 @@ impl Nodes {
     }
 
     /// Whether nothing of a node gets through to the tables.
-    fn is_cut_off(&self, place: usize) -> bool {
+    pub(crate) fn is_cut_off(&self, place: usize) -> bool {
         is_cut_off(self.network.tables_way(place))
     }
 
@@ -733,7 +560,7 @@ impl Nodes {
     }
 
     /// Points of deleted metrics are gone from nodes that have followed.
-    fn fade(&mut self) {
+    pub(crate) fn fade(&mut self) {
         (0..self.machines.len()).for_each(|place| self.note_names(place));
         let Some(names) = &mut self.names else { return };
         for place in 0..self.machines.len() {
