@@ -233,6 +233,9 @@ pub fn without_name(disk: &dyn Disk, store: &Path, metrics: &IdSet) -> Option<Id
     let id = check_spec(disk, store).ok();
     let mut left = metrics.clone();
     for entry in disk.read_dir(&store.join("names")).unwrap_or_default() {
+        if entry.path.extension().is_none_or(|end| end != "log") {
+            continue;
+        }
         let read = record_log::check_file(disk, &entry.path, "names record", id, |kind, payload| {
             names::ids_of(kind, payload, |metric| _ = left.remove(metric));
         });

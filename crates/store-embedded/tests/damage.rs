@@ -438,3 +438,15 @@ fn read_run(driver: &EmbeddedDriver, run: &Run) -> (Vec<f64>, bool) {
     let is_empty = cells.values.iter().all(|value| value.is_nan());
     (if is_empty { Vec::new() } else { cells.values }, cells.is_damaged)
 }
+
+#[test]
+fn a_draft_that_a_kill_left_in_the_log_of_names_hides_no_metric_without_a_name() {
+    let dir = small();
+    let mut metrics = store_embedded::IdSet::default();
+    [2, 9].map(MetricId).into_iter().for_each(|metric| _ = metrics.insert(metric));
+    let nameless = || store_embedded::without_name(&SystemDisk, dir.path(), &metrics);
+    let found = nameless().unwrap();
+    assert_eq!(found.iter().collect::<Vec<_>>(), [MetricId(9)]);
+    std::fs::write(dir.path().join("names/00000005.new"), b"").unwrap();
+    assert_eq!(nameless(), Some(found));
+}
