@@ -21,11 +21,13 @@ impl Reporter {
         Reporter { host: host.clone(), log: log.clone(), folder: DamagedFolder::new(host, data), data: data.to_owned() }
     }
 
-    /// Keeps a copy of damaged bytes, and reports them.
-    pub(crate) fn bytes(&self, what: &'static str, path: &Path, offset: u64, bytes: &[u8], how: &str) {
+    /// Keeps a copy of damaged bytes, and reports them. Returns whether they are kept.
+    pub(crate) fn bytes(&self, what: &'static str, path: &Path, offset: u64, bytes: &[u8], how: &str) -> bool {
         let how = format!("{how}, at byte {offset}");
         let moved_to = self.folder.keep_bytes(path, offset, bytes, &how).inspect_err(|error| cannot_keep(path, error));
+        let is_kept = moved_to.is_ok();
         self.report(what, path, how, bytes.len() as u64, moved_to.ok());
+        is_kept
     }
 
     /// Moves a file aside, and reports it. Returns whether it is gone from its place.

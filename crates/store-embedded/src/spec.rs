@@ -213,7 +213,8 @@ impl Spec {
                 reporter.bytes("spec", &path, 0, bytes, how);
             }
             Some(bytes) => {
-                reporter.bytes("spec", &path, 0, bytes, "the file is damaged; it was made from the other files")
+                let how = "the file is damaged; it was made from the other files";
+                reporter.bytes("spec", &path, 0, bytes, how);
             }
             None if survey.files == 0 => {}
             None => reporter.missing("spec", &path, "the file is missing; it was made from the other files"),

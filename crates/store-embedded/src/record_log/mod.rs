@@ -86,6 +86,8 @@ pub(crate) struct RecordLog {
     ends_at: u64,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
     wants_rewrite: bool,
+    /// Whether `damaged/` did not take all damaged bytes: the files stay until it does.
+    has_unkept: bool,
     /// Whether reads of some bytes failed when the log was opened. The files that have them are never removed: another
     /// start may read them.
     has_unread: bool,
@@ -122,6 +124,7 @@ impl RecordLog {
             last_read: 0,
             ends_at: HEADER as u64,
             wants_rewrite: false,
+            has_unkept: false,
             has_unread: !unread.is_empty(),
             hidden_bytes: unread.iter().map(|(_, bytes)| bytes).chain(absent.iter().map(|end| &end.bytes)).sum(),
             unread,
@@ -234,7 +237,7 @@ impl RecordLog {
         let seal = Seal::new(self.folder.store, number);
         let (mut good_until, mut is_damaged, mut is_corrected, mut is_unsure) = (HEADER as u64, false, false, false);
         let (mut records, mut unread, mut damaged, mut ends_at) = (0_u64, 0, 0, HEADER as u64);
-        let lost = &mut self.lost;
+        let (lost, mut has_unkept) = (&mut self.lost, false);
         let mut lose = |kind: Option<u8>, offset: u64| {
             let last = lost.entry(kind).or_insert((number, offset));
             *last = (*last).max((number, offset));
@@ -262,7 +265,7 @@ impl RecordLog {
                 unread += bytes;
             }
             Part::Damaged(offset, bytes) => {
-                reporter.bytes(what, &path, offset, bytes, NOT_A_RECORD);
+                has_unkept |= !reporter.bytes(what, &path, offset, bytes, NOT_A_RECORD);
                 match seal.kinds(offset, bytes) {
                     Some(kinds) => kinds.into_iter().for_each(|kind| lose(Some(kind), offset)),
                     None => lose(None, offset),
@@ -288,6 +291,7 @@ impl RecordLog {
             }
         });
         self.has_damage |= is_damaged;
+        self.has_unkept |= has_unkept;
         (self.last_read, self.ends_at) = (number, ends_at);
         self.hidden_bytes += unread + damaged;
         if 0 < unread {
@@ -413,6 +417,12 @@ impl RecordLog {
         if self.has_rotted {
             return Err(io_error(format!("writing {} again", self.folder.dir.display()))(rotted()));
         }
+        if self.has_unkept && !self.report_damage() {
+            return Err(io_error(format!("writing {} again", self.folder.dir.display()))(io::Error::other(
+                "the folder damaged does not take its damaged bytes, and nothing else has them; make room there",
+            )));
+        }
+        self.has_unkept = false;
         self.check_places()?;
         self.folder.owner.check()?;
         let replaces = self.next_number - 1;
@@ -421,7 +431,7 @@ impl RecordLog {
                 && source.kind() == io::ErrorKind::InvalidData
             {
                 self.has_rotted = true;
-                self.report_damage();
+                let _ = self.report_damage();
             }
         })?;
         let old: Vec<(u64, u64)> = self.files.0.read().range(..number).map(|(n, file)| (*n, file.len)).collect();
@@ -437,13 +447,14 @@ impl RecordLog {
         Ok(())
     }
 
-    /// Keeps and reports what is damaged now. What was reported at the start is not reported again.
-    fn report_damage(&self) {
+    /// Keeps and reports what is damaged now. What was reported at the start is not reported again. Returns whether all of it is kept.
+    fn report_damage(&self) -> bool {
+        let mut is_kept = true;
         for (number, LogFile { file, seal, len, .. }) in &*self.files.0.read() {
             let path = self.folder.path(*number);
             walk(&**file, *len, seal, |part| match part {
                 Part::Damaged(offset, bytes) => {
-                    self.folder.reporter.bytes(self.folder.what, &path, offset, bytes, NOT_A_RECORD);
+                    is_kept &= self.folder.reporter.bytes(self.folder.what, &path, offset, bytes, NOT_A_RECORD);
                 }
                 Part::Zeros(offset, bytes) => {
                     self.folder.reporter.missing(self.folder.what, &path, &zeros(offset, bytes));
@@ -452,6 +463,7 @@ impl RecordLog {
                 Part::Record(..) | Part::Corrected(..) | Part::Unread(..) => {}
             });
         }
+        is_kept
     }
 
     fn add_file(

@@ -267,3 +267,30 @@ fn reads_that_fail_for_a_while_do_not_count_as_damage() {
         assert_eq!(open(data.path(), &damage).unwrap().1, records(0..10), "{failing}");
     }
 }
+
+#[test]
+fn a_log_is_not_written_again_before_its_damaged_bytes_are_kept() {
+    let (data, path, bytes) = small();
+    let mut damaged = bytes;
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 4].fill(0xff);
+    std::fs::write(&path, &damaged).unwrap();
+    let is_full = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let full = is_full.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let is_kept = path.parent().is_some_and(|folder| folder.ends_with("damaged"));
+        (call == Call::Open && is_kept && full.load(Relaxed)).then(|| io::ErrorKind::StorageFull.into())
+    });
+    let (mut log, found) = open_on(data.path(), Arc::new(disk), &DamageLog::new()).unwrap();
+    let fill = |log: &mut RecordLog| {
+        log.rewrite(|draft| found.iter().try_for_each(|(kind, payload)| draft.put(*kind, payload).map(drop)))
+    };
+    assert!(fill(&mut log).unwrap_err().to_string().contains("make room"));
+    write(&mut log, &records(10..11)).unwrap();
+    assert_eq!(std::fs::read(&path).unwrap(), damaged);
+    is_full.store(false, Relaxed);
+    fill(&mut log).unwrap();
+    assert!(!path.exists());
+    let kept = std::fs::read_dir(data.path().join("damaged")).unwrap().map(|entry| entry.unwrap().path());
+    assert!(kept.into_iter().any(|path| std::fs::read(path).unwrap().windows(4).any(|four| four == [0xff; 4])));
+}
