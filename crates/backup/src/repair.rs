@@ -43,6 +43,20 @@ pub struct Repaired {
     pub names: BTreeMap<MetricId, String>,
     /// Files of rows that a start did not find and that are not back: what they had is lost.
     pub given_up: Vec<PathBuf>,
+    /// Files of rows that the disk does not return whole, which stay as they are, and what it says.
+    pub unread: Vec<(PathBuf, String)>,
+}
+
+impl Repaired {
+    /// Whether a file stays as it is because the disk does not return all of it.
+    pub fn is_left(&self, path: &Path) -> bool {
+        self.unread.iter().any(|(left, _)| left == path)
+    }
+
+    /// Whether damage is left in other files than these.
+    pub fn is_bad_still(&self) -> bool {
+        self.after.as_ref().is_some_and(|after| after.faults().any(|(file, _)| !self.is_left(&file.path)))
+    }
 }
 
 /// Repairs a data folder, or with `dry_run` only says what would not be kept.
@@ -77,7 +91,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     // A repair ends these reports, also where every byte can be read.
     let has_reports = !given_up.is_empty() || has_noted_losses(disk, &store) || remade_manifest(disk, &store).is_some();
     if dry_run || before.is_good() && !has_reports {
-        return Ok(Repaired { before, after: None, names, given_up });
+        return Ok(Repaired { before, after: None, names, given_up, unread: Vec::new() });
     }
     let damaged = DamagedFolder::new(host, data);
     let (journal, identity, mark) = (data.join("journal"), identity_of(disk, &store), read_journal_mark(disk, &store));
@@ -118,14 +132,15 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
-    store_embedded::repair(&store, &options, &in_use).map_err(with_next_step)?;
+    let unread = store_embedded::repair(&store, &options, &in_use).map_err(with_next_step)?;
+    let unread = unread.into_iter().map(|file| (Path::new("store").join(file.path), file.how)).collect();
     if let Some(manifest) = backup {
         seal(disk, data, manifest).map_err(BackupError::io("writing", &data.join(FILE)))?;
     }
     let mut after = verify(disk, data)?;
     // Those of another timeline stay, as `before` says.
     after.files.iter_mut().for_each(|file| file.faults.retain(|fault| fault.what != SEGMENT));
-    Ok(Repaired { before, after: Some(after), names, given_up })
+    Ok(Repaired { before, after: Some(after), names, given_up, unread })
 }
 
 /// Writes `backup.json` again with the checksums of what is there.

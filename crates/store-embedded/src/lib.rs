@@ -93,7 +93,7 @@ pub use inspect::{
 pub use newer::{NewerFile, newer_file};
 pub use options::{EmbeddedOptions, EventLimits};
 pub use record_log::{CopiedLog, ONE_BIT};
-pub use repair::repair;
+pub use repair::{UnreadRows, repair};
 pub use row_file::{DamagedPart, FileCheck, FileReport, check_file};
 pub use status::{StoreStatus, StoredFile, read_journal_mark, read_manifest, store_of_manifest};
 pub use survey::other_store;

@@ -6,6 +6,7 @@
 
 use std::{
     cell::{Cell, RefCell},
+    io,
     ops::Range,
     sync::{
         Arc,
@@ -105,12 +106,27 @@ impl Merges {
 
     fn merge_due(&self, with: &MergeWith<'_>, due: Due, may_be_long: bool) -> bool {
         let Due { window, range, is_last, .. } = due;
-        self.merge(with, &window, range, (is_last, may_be_long)).unwrap_or_else(|error| {
-            self.failed.fetch_add(1, Relaxed);
-            window.merge_again_at(with.points.shared.clock.instant() + AFTER_FAILURE);
-            tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
-            false
-        })
+        let now = || with.points.shared.clock.instant();
+        match self.merge(with, &window, range, (is_last, may_be_long)) {
+            Ok(is_merged) => return is_merged,
+            Err(MergeFailed::Unread(file, error)) => {
+                let wait = file.merge_later(now());
+                let file = with.points.shared.shown(file.path());
+                tracing::error!(
+                    %error,
+                    file,
+                    again_in_seconds = wait.as_secs(),
+                    "the disk does not return all of a file of rows: it is not merged, and the others of its window are; if the error \
+                     stays, stop the server, copy the file with ddrescue, put the copy in its place, and run plumbago repair"
+                );
+            }
+            Err(MergeFailed::Other(error)) => {
+                window.merge_again_at(now() + AFTER_FAILURE);
+                tracing::error!(%error, "cannot merge files of the store; answers are right, and slower; retrying");
+            }
+        }
+        self.failed.fetch_add(1, Relaxed);
+        false
     }
 
     /// Merges every window into one file.
@@ -120,7 +136,7 @@ impl Merges {
             // The last first: a merge moves the places of later files.
             for range in window.mergeable().into_iter().rev().filter(|range| 1 < range.len()) {
                 if !window.is_incomplete() {
-                    self.merge(with, &window, range, (true, false))?;
+                    self.merge(with, &window, range, (true, false)).map_err(MergeFailed::into_error)?;
                 }
             }
         }
@@ -135,7 +151,7 @@ impl Merges {
         window: &Arc<Window>,
         range: Range<usize>,
         (is_last, may_be_long): (bool, bool),
-    ) -> Result<bool, StoreError> {
+    ) -> Result<bool, MergeFailed> {
         let files = window.files();
         let files = &files[range];
         let bytes: u64 = files.iter().map(|file| file.len()).sum();
@@ -175,7 +191,7 @@ fn merge_files(
     files: &[Arc<RowFile>],
     is_last: bool,
     between: &dyn Fn(),
-) -> Result<bool, StoreError> {
+) -> Result<bool, MergeFailed> {
     let points = with.points;
     let failed = || io_error(format!("merging files in {}", window.dir.display()));
     let flushes = |file: &RowFile| file.header().flushes;
@@ -193,9 +209,32 @@ fn merge_files(
         lost: RefCell::default(),
     };
     match merging.run(files, &mut writer) {
-        Ok(()) => points.merged(window, files, writer, &merging.lost.take()),
+        Ok(()) => Ok(points.merged(window, files, writer, &merging.lost.take())?),
         Err(MergeError::Stopped) => Ok(false),
-        Err(MergeError::Io(error)) => Err(failed()(error)),
+        Err(MergeError::Unread(file, error)) => Err(MergeFailed::Unread(file, error)),
+        Err(MergeError::Io(error)) => Err(failed()(error).into()),
+    }
+}
+
+/// Why files could not be merged.
+enum MergeFailed {
+    /// The disk does not return all of this file. Others may be merged.
+    Unread(Arc<RowFile>, io::Error),
+    Other(StoreError),
+}
+
+impl From<StoreError> for MergeFailed {
+    fn from(error: StoreError) -> MergeFailed {
+        MergeFailed::Other(error)
+    }
+}
+
+impl MergeFailed {
+    fn into_error(self) -> StoreError {
+        match self {
+            MergeFailed::Unread(file, error) => io_error(format!("merging {}", file.path().display()))(error),
+            MergeFailed::Other(error) => error,
+        }
     }
 }
 
@@ -225,14 +264,17 @@ fn all_due(points: &Points, running: Option<&Larger<'_>>) -> Vec<Due> {
             Some(running) => {
                 let files = window.files();
                 let newer = files.iter().position(|file| Arc::ptr_eq(file, running.last))? + 1;
-                window.mergeable().into_iter().rev().find_map(|among| {
+                window.mergeable_at(clock.instant()).into_iter().rev().find_map(|among| {
                     let first = newer.max(among.start);
                     let bytes: Vec<u64> = files.get(first..among.end)?.iter().map(|file| file.len()).collect();
                     let range = choose_within(&bytes, running.bytes / SMALLER)?;
                     Some(first + range.start..first + range.end)
                 })?
             }
-            None => window.mergeable().into_iter().rev().find_map(|among| due(clock, &window, among))?,
+            None => {
+                let ranges = window.mergeable_at(clock.instant());
+                ranges.into_iter().rev().find_map(|among| due(clock, &window, among))?
+            }
         };
         let bytes = window.files()[range.clone()].iter().map(|file| file.len()).sum();
         Some(Due { is_last: running.is_none() && is_past(clock, &window), window, range, bytes })

@@ -11,7 +11,8 @@
 
 use std::{
     cell::RefCell,
-    path::Path,
+    io,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
 };
 
@@ -37,26 +38,28 @@ use crate::{
 const CACHE_BYTES: u64 = 1 << 20;
 
 /// Repairs the store in `dir`, whose [lock](crate::lock) the caller holds. What is found is in the log of damage of the
-/// options.
+/// options. Returns the files of rows that the disk does not return whole: they stay as they are.
 ///
 /// # Errors
 /// Whatever the disk says, and what keeps a server from starting, as a store of a later program. What was repaired until
 /// then stays.
-pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Result<(), StoreError> {
+pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Result<Vec<UnreadRows>, StoreError> {
     let host = &options.host;
-    {
+    let unread = {
         let data = options.data.as_deref().unwrap_or(dir);
         let spec = Spec::open(host, dir, &Reporter::new(host, &options.damage, data))?;
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let shared = Arc::new(Shared::new(host, data, options.damage.clone(), Arc::new(trash), CACHE_BYTES));
         let known = manifest_of(&*host.disk, dir).map_or_else(Vec::new, |manifest| manifest.files);
         let (store, attempt) = (spec.identity().store, host.random.bits());
-        let rows = RowRepair { shared: &shared, dir, store, known, attempt };
+        let rows = RowRepair { shared: &shared, dir, store, known, attempt, unread: RefCell::default() };
         spec.raise()?;
         rows.run()?;
-    }
+        rows.unread.into_inner()
+    };
     let options = EmbeddedOptions { merges: false, leaves_out_unread_names: true, ..options.clone() };
-    EmbeddedDriver::open_locked(dir, options)?.write_logs_again()
+    EmbeddedDriver::open_locked(dir, options)?.write_logs_again()?;
+    Ok(unread)
 }
 
 /// A file of rows that was replaced.
@@ -67,6 +70,15 @@ struct Replaced {
     by: Option<ManifestFile>,
 }
 
+/// A file of rows that the disk does not return whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadRows {
+    /// Its path in the folder of the store.
+    pub path: PathBuf,
+    /// What the disk says.
+    pub how: String,
+}
+
 struct RowRepair<'a> {
     shared: &'a Arc<Shared>,
     dir: &'a Path,
@@ -75,6 +87,8 @@ struct RowRepair<'a> {
     known: Vec<ManifestFile>,
     /// Drafts have a number that no other draft has.
     attempt: u64,
+    /// Files that stay as they are.
+    unread: RefCell<Vec<UnreadRows>>,
 }
 
 impl RowRepair<'_> {
@@ -128,7 +142,10 @@ impl RowRepair<'_> {
                 self.shared.damaged_folder.move_in(path, &not_its_place(file.header(), self.store)).map_err(failed())?;
                 return Ok(None);
             }
-            Err(OpenError::Io(error)) => return Err(failed()(error)),
+            Err(OpenError::Io(error)) => {
+                self.leave(path, &error);
+                return Ok(None);
+            }
             Err(OpenError::Unreadable(how)) => {
                 self.shared.damaged_folder.move_in(path, &how).map_err(failed())?;
                 return Ok(Some(replaced(None)));
@@ -140,7 +157,7 @@ impl RowRepair<'_> {
                 });
             }
         };
-        let written = self.write_again(Arc::new(file), path, expected)?;
+        let Some(written) = self.write_again(Arc::new(file), path, expected)? else { return Ok(None) };
         if written.is_none() {
             let why = "no row of it can be read";
             self.shared.damaged_folder.move_in(path, why).map_err(failed())?;
@@ -148,8 +165,21 @@ impl RowRepair<'_> {
         Ok(Some(replaced(written)))
     }
 
-    /// Writes the rows that can be read in place of the file; `None` if there are none.
-    fn write_again(&self, file: Arc<RowFile>, path: &Path, header: Header) -> Result<Option<ManifestFile>, StoreError> {
+    /// Leaves a file as it is that the disk does not return whole.
+    fn leave(&self, path: &Path, error: &io::Error) {
+        tracing::error!(%error, file = %path.display(), "the disk does not return all of a file of rows; it stays as it is");
+        let path = path.strip_prefix(self.dir).unwrap_or(path).to_owned();
+        self.unread.borrow_mut().push(UnreadRows { path, how: error.to_string() });
+    }
+
+    /// Writes the rows that can be read in place of the file; no file if there are none, and `None` where the disk does not
+    /// return all of it.
+    fn write_again(
+        &self,
+        file: Arc<RowFile>,
+        path: &Path,
+        header: Header,
+    ) -> Result<Option<Option<ManifestFile>>, StoreError> {
         let failed = || io_error(format!("repairing {}", path.display()));
         let disk = &*self.shared.disk;
         let dir = path.parent().expect("a file of rows is in a folder");
@@ -165,6 +195,10 @@ impl RowRepair<'_> {
         };
         match merging.run(&[file], &mut writer) {
             Ok(()) => {}
+            Err(MergeError::Unread(_, error)) => {
+                self.leave(path, &error);
+                return Ok(None);
+            }
             Err(MergeError::Io(error)) => return Err(failed()(error)),
             Err(MergeError::Stopped) => unreachable!("nothing stops a repair"),
         }
@@ -174,11 +208,11 @@ impl RowRepair<'_> {
         }
         self.note_lost((header.table, header.window), &merging.lost.take())?;
         if is_empty {
-            return Ok(None);
+            return Ok(Some(None));
         }
         let written = writer.finish().map_err(failed())?;
         let written = RowFile::of_written(self.shared, written, &Arc::new(AtomicBool::new(false)));
-        Ok(Some(ManifestFile::of(&written)))
+        Ok(Some(Some(ManifestFile::of(&written))))
     }
 
     /// Writes to the manifest that rows are lost. To one that cannot be read it appends that: the manifest that is made again has it then.

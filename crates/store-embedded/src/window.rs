@@ -229,6 +229,22 @@ impl Window {
             .collect()
     }
 
+    /// As [`Window::mergeable`], between files that the disk did not return to a merge a short while ago.
+    pub(crate) fn mergeable_at(&self, now: Instant) -> Vec<Range<usize>> {
+        let files = self.files();
+        let mut ranges = Vec::new();
+        for range in self.mergeable() {
+            let mut first = range.start;
+            for place in range.clone().filter(|place| files.get(*place).is_some_and(|file| !file.may_merge(now))) {
+                ranges.push(first..place);
+                first = place + 1;
+            }
+            ranges.push(first..range.end);
+        }
+        ranges.retain(|range| !range.is_empty());
+        ranges
+    }
+
     /// Remembers rows that were lost, until the window expires.
     pub(crate) fn add_lost(&self, lost: &[Lost]) {
         let mut state = self.state.write();

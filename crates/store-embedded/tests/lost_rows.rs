@@ -79,7 +79,7 @@ fn repair(data: &Path) {
 fn repair_with(data: &Path, options: EmbeddedOptions) -> Result<(), StoreError> {
     let store = data.join("store");
     let lock = store_embedded::lock(&host::SystemDisk, &store).unwrap();
-    store_embedded::repair(&store, &options, &lock)
+    store_embedded::repair(&store, &options, &lock).map(drop)
 }
 
 /// A disk on which one rename fails.

@@ -342,3 +342,21 @@ fn one_repair_says_of_all_segments_that_are_missing_that_they_are_and_they_are_p
         life.end();
     }
 }
+
+#[test]
+fn a_repair_leaves_a_file_of_rows_that_the_disk_does_not_return_and_says_so() {
+    let (disk, whole) = filled(&new_disk());
+    let rows = file(&disk, |path| path.ends_with(".rows"));
+    let bytes = disk.read(&rows).unwrap();
+    disk.rot(&file(&disk, |path| path.ends_with("/clock")), |bytes| bytes[0] ^= 4).unwrap();
+    let shown = rows.strip_prefix(DATA).unwrap().to_owned();
+    let name = format!("data/{}", shown.display());
+    let bad = FailingDisk::new(Arc::new(disk.clone()), |_, _| None).with_bad_sector(name.leak(), 100..200);
+    let shared: Arc<dyn Disk> = Arc::new(bad);
+    let repaired = repair(&host(&shared), Path::new(DATA), false).unwrap();
+    assert!(repaired.unread.len() == 1 && repaired.is_left(&shown), "{:?}", repaired.unread);
+    assert!(!repaired.is_bad_still() && !repaired.after.unwrap().is_good());
+    assert_eq!(disk.read(&rows).unwrap(), bytes);
+    assert!(verify(&disk, Path::new(DATA)).unwrap().is_good(), "the rest is repaired");
+    assert_eq!(served(&disk).unwrap(), whole);
+}

@@ -17,9 +17,9 @@ const NOT_ALL_KEPT: u8 = 3;
 pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> {
     let repaired = backup::repair(host, &options.data, options.dry_run).context("cannot repair the data folder")?;
     print(&if options.json { format!("{:#}\n", as_json(&repaired)) } else { text(&repaired, options.dry_run) });
-    let is_bad_still = repaired.after.as_ref().is_some_and(|after| !after.is_good());
-    let is_lost = !repaired.given_up.is_empty() || repaired.before.faults().any(|(_, part)| costs(part));
-    Ok(match (is_bad_still, is_lost) {
+    let is_left_out = !(repaired.given_up.is_empty() && repaired.unread.is_empty());
+    let is_lost = is_left_out || repaired.before.faults().any(|(_, part)| costs(part));
+    Ok(match (repaired.is_bad_still(), is_lost) {
         (true, _) => ExitCode::FAILURE,
         (false, true) => ExitCode::from(NOT_ALL_KEPT),
         (false, false) => ExitCode::SUCCESS,
@@ -38,6 +38,7 @@ fn as_json(repaired: &Repaired) -> Value {
         "damage": damage, "cut_off": damage_text::cut_off_json(&repaired.before), "repaired": after.is_some(),
         "good": after.unwrap_or(&repaired.before).is_good(),
         "given_up": repaired.given_up.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        "unread": repaired.unread.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(),
         "known_losses": damage_text::known_losses_json(after.unwrap_or(&repaired.before)),
         "written_again": damage_text::written_again_json(&repaired.before),
     })
@@ -47,6 +48,7 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
     let mut text = String::new();
     for (file, part) in repaired.before.faults() {
         let state = match costs(part) {
+            _ if repaired.is_left(&file.path) => "kept as it is",
             true if part.what == UNLIKE && 0 < part.bytes || [FOREIGN_SEGMENT, EARLIER_SPEC].contains(&part.what) => {
                 "kept as it is"
             }
@@ -58,6 +60,13 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
     for path in &repaired.given_up {
         text +=
             &format!("not kept: {}: file of rows: a start did not find it; what it had is given up\n", path.display());
+    }
+    for (path, how) in &repaired.unread {
+        text += &format!(
+            "kept as it is: {}: file of rows: the disk does not return all of it ({how}): copy it with ddrescue, put the copy in its place, \
+             and repair again\n",
+            path.display()
+        );
     }
     text += &damage_text::cut_off_lines(&repaired.before);
     text += &damage_text::written_again_lines(&repaired.before);

@@ -9,6 +9,7 @@
 
 use std::{
     cell::RefCell,
+    io,
     ops::Range,
     sync::{Arc, atomic::Ordering::Relaxed},
 };
@@ -20,7 +21,7 @@ use store::Damage;
 use crate::{
     cache::Shared,
     lost::Lost,
-    row_file::{BlockError, Index, Missed, ReadFrom, RowFile, RowsOfBlock, RowsWriter},
+    row_file::{BlockError, Index, Missed, ReadFrom, RowFile, RowsOfBlock, RowsWriter, is_short_of_something},
     row_key::RowKey,
     rows::Recoder,
 };
@@ -33,16 +34,23 @@ const MOST_DAMAGED: u64 = 64 << 20;
 /// Why a merge ended.
 #[derive(Debug)]
 pub(crate) enum MergeError {
+    /// The disk does not return all of this file. Others may be merged.
+    Unread(Arc<RowFile>, io::Error),
     /// The disk failed.
-    Io(std::io::Error),
+    Io(io::Error),
     /// It was asked to.
     Stopped,
 }
 
-impl From<std::io::Error> for MergeError {
-    fn from(error: std::io::Error) -> MergeError {
+impl From<io::Error> for MergeError {
+    fn from(error: io::Error) -> MergeError {
         MergeError::Io(error)
     }
+}
+
+/// A read of a file failed; another file would fail as well where the process lacks something.
+fn unread(file: &Arc<RowFile>, error: io::Error) -> MergeError {
+    if is_short_of_something(&error) { MergeError::Io(error) } else { MergeError::Unread(file.clone(), error) }
 }
 
 /// What a merge works with.
@@ -136,7 +144,7 @@ impl Merging<'_> {
                         self.keep_block(cursor, number, "its rows are not in the order of their keys")?;
                     }
                 }
-                Err(BlockError::Io(error)) => return Err(MergeError::Io(error)),
+                Err(BlockError::Io(error)) => return Err(unread(&cursor.file, error)),
                 Err(BlockError::Damaged(how)) => self.keep_block(cursor, number, how)?,
             }
         }
@@ -145,7 +153,8 @@ impl Merging<'_> {
 
     fn keep_block(&self, cursor: &Cursor, number: usize, how: &str) -> Result<(), MergeError> {
         let entry = cursor.index.blocks[number];
-        let bytes = cursor.file.raw(entry.offset, u64::from(entry.len).min(MOST_DAMAGED) as usize)?;
+        let bytes = cursor.file.raw(entry.offset, u64::from(entry.len).min(MOST_DAMAGED) as usize);
+        let bytes = bytes.map_err(|error| unread(&cursor.file, error))?;
         let damage = cursor.file.damage_of_block(&cursor.index, number, &how);
         self.lost.borrow_mut().extend(cursor.file.lost_with_block(&cursor.index, number));
         self.keep(cursor, entry.offset, &bytes, damage)
@@ -191,7 +200,7 @@ struct Cursor {
 impl Cursor {
     fn new(file: &Arc<RowFile>) -> Result<Cursor, MergeError> {
         let index = match file.index(ReadFrom::Disk) {
-            Ok(index) => index?,
+            Ok(index) => index.map_err(|error| unread(file, error))?,
             Err(Missed::Io(_, error)) => return Err(MergeError::Io(error)),
             Err(Missed::NotCached) => unreachable!("the disk may be read"),
         };

@@ -7,10 +7,12 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
+    time::{Duration, Instant},
 };
 
-use host::DiskFile;
+use host::{Backoff, DiskFile};
 use metric::{MetricId, Slot};
+use parking_lot::Mutex;
 use store::{Damage, Incarnation};
 
 use super::{
@@ -57,7 +59,7 @@ pub(crate) enum Missed {
 }
 
 /// Whether the process lacks something that another file would need as well.
-fn is_short_of_something(error: &io::Error) -> bool {
+pub(crate) fn is_short_of_something(error: &io::Error) -> bool {
     const EINTR: i32 = 4;
     const EAGAIN: i32 = 11;
     const ENOMEM: i32 = 12;
@@ -104,6 +106,22 @@ pub(crate) struct Bounds {
     pub(crate) index_crc: u32,
 }
 
+/// Waits of merges with a file that the disk does not return whole.
+const UNMERGED: Backoff = Backoff::new(Duration::from_secs(10), Duration::from_secs(86_400));
+
+/// A file that merges leave out for a while.
+#[derive(Debug)]
+struct Unmerged {
+    backoff: Backoff,
+    until: Option<Instant>,
+}
+
+impl Default for Unmerged {
+    fn default() -> Unmerged {
+        Unmerged { backoff: UNMERGED, until: None }
+    }
+}
+
 /// A file of rows.
 #[derive(Debug)]
 pub(crate) struct RowFile {
@@ -125,6 +143,8 @@ pub(crate) struct RowFile {
     is_away: AtomicBool,
     /// Set once another file has the rows, and the manifest says so: the file is removed with its last reader.
     is_obsolete: AtomicBool,
+    /// When a merge may read it again, after one that could not.
+    unmerged: Mutex<Unmerged>,
     /// Set when the window of the file expires: its folder has moved, and what cannot be read is not damage.
     is_expired: Arc<AtomicBool>,
 }
@@ -163,6 +183,7 @@ impl RowFile {
             bounds: None,
             is_away: AtomicBool::new(false),
             is_obsolete: AtomicBool::new(false),
+            unmerged: Mutex::default(),
             is_expired: is_expired.clone(),
         }
     }
@@ -261,6 +282,19 @@ impl RowFile {
             self.shared.damage.mend(|damage| damage.how == MISSING && damage.file == file);
             tracing::info!(file, "a file of rows that went from its place is back");
         }
+    }
+
+    /// Whether a merge may read it: none failed to a short while ago.
+    pub(crate) fn may_merge(&self, now: Instant) -> bool {
+        self.unmerged.lock().until.is_none_or(|until| until <= now)
+    }
+
+    /// A merge could not read all of it: returns how long others leave it out.
+    pub(crate) fn merge_later(&self, now: Instant) -> Duration {
+        let mut unmerged = self.unmerged.lock();
+        let wait = unmerged.backoff.next_wait();
+        unmerged.until = Some(now + wait);
+        wait
     }
 
     /// Removes the file when its last reader is done. The manifest no longer names it.
