@@ -37,7 +37,7 @@ use std::{
 };
 
 use metric::{Aggregation, MetricId, Slot, Stage, Table, Timestamp};
-use store::JournalMark;
+use store::{Identity, JournalMark};
 
 use crate::{
     lost::{ANY_FLUSH, Lost},
@@ -280,14 +280,18 @@ impl Manifest {
 
     /// What a damaged manifest of a store says of files and of lost rows, line by line: one flipped bit costs its line. The files are
     /// as if they were missing for good, because a line may be wrong, and nothing must wait for it; one that is there twice is right.
-    pub(crate) fn salvage(bytes: &[u8], store: u128) -> Manifest {
+    /// `None` where neither a line of the store nor an opening says that the manifest is of this store.
+    pub(crate) fn salvage(bytes: &[u8], ours: &Identity) -> Option<Manifest> {
         let (mut all, mut is_ours) = (Manifest::default(), false);
         for line in bytes.split(|byte| *byte == b'\n') {
             let _ = std::str::from_utf8(line).ok().and_then(|line| all.read(line));
-            is_ours |= all.store == store;
+            is_ours |= all.store == ours.store;
         }
+        let openings = all.files.iter().chain(&all.missing).map(|file| file.opening);
+        let openings = openings.chain(all.journal.map(|mark| mark.opening));
+        is_ours |= openings.into_iter().any(|wrote| ours.chain.iter().any(|opening| opening.id == wrote));
         if !is_ours {
-            return Manifest::default();
+            return None;
         }
         let mut missing: BTreeMap<(WindowKey, Flushes), ManifestFile> = BTreeMap::new();
         let for_good = |file: ManifestFile| ManifestFile { is_gone: true, ..file };
@@ -302,7 +306,9 @@ impl Manifest {
             missing.entry((file.window, file.flushes)).or_insert(for_good(file));
         }
         let missing = missing.into_values().collect();
-        Manifest { missing, lost: all.lost, expired: all.expired, ..Manifest::default() }
+        let next_flush = all.next_flush;
+        // Windows that expire have no other lines, and one whose number is wrong is not to cost those of another.
+        Some(Manifest { next_flush, missing, lost: all.lost, ..Manifest::default() })
     }
 
     fn read(&mut self, line: &str) -> Option<()> {
@@ -411,6 +417,8 @@ pub(crate) fn not_its_place(header: &Header, store: u128) -> String {
 
 #[cfg(test)]
 mod tests {
+    use store::Incarnation;
+
     use super::*;
 
     #[test]
@@ -511,18 +519,51 @@ mod tests {
         };
         let text = whole.encode();
         assert_eq!(Manifest::parse(text.as_bytes()), Ok(whole));
+        let ours = Identity { store: 42, chain: Vec::new() };
         for bit in 0..text.len() * 8 {
             let mut flipped = text.clone().into_bytes();
             flipped[bit / 8] ^= 1 << (bit % 8);
-            let found = Manifest::salvage(&flipped, 42);
+            let found = Manifest::salvage(&flipped, &ours).unwrap();
             let has = |file: ManifestFile| {
                 found.missing.iter().any(|found| (found.window, found.flushes) == (file.window, file.flushes))
             };
             assert!(has(missing) && has(gone) && found.lost.contains(&lost), "bit {bit}: {found:?}");
         }
         // Where both of its lines are whole, it is waited for.
-        let found = Manifest::salvage(&text.as_bytes()[..text.len() - 3], 42);
+        let found = Manifest::salvage(&text.as_bytes()[..text.len() - 3], &ours).unwrap();
         assert_eq!(found.missing, [ManifestFile { is_gone: true, ..file }, missing, gone]);
-        assert_eq!(Manifest::salvage(text.as_bytes(), 43), Manifest::default());
+        let other = Identity { store: 43, chain: Vec::new() };
+        assert_eq!(Manifest::salvage(text.as_bytes(), &other), None);
+    }
+
+    #[test]
+    fn a_flipped_bit_costs_a_manifest_without_losses_one_line_also_where_it_names_another_store_then() {
+        let window = (table_of("datapoints_10080p_60s_0").unwrap(), 7083);
+        let file = |flush| ManifestFile {
+            window,
+            flushes: Flushes { first: flush, last: flush },
+            bytes: 70_512,
+            index_crc: 0x9f01_c4d2,
+            rows: 1000,
+            metrics: (MetricId(0), MetricId(999)),
+            newest: 28_333_777,
+            opening: 0x83ab,
+            is_gone: false,
+        };
+        let whole = Manifest { store: 42, next_flush: 4, files: [1, 2, 3].map(file).to_vec(), ..Manifest::default() };
+        let text = whole.encode();
+        let opening = |id| Incarnation { id, first_id: MetricId(0) };
+        let ours = Identity { store: 42, chain: vec![opening(7), opening(0x83ab)] };
+        let store = text.find("store").unwrap()..text.find("\nnext").unwrap();
+        for bit in 0..text.len() * 8 {
+            let mut flipped = text.clone().into_bytes();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            let found = Manifest::salvage(&flipped, &ours).unwrap_or_default().missing.len();
+            // The end of a line is part of two.
+            assert!(1 <= found, "bit {bit}");
+            assert!(found == 3 || !store.contains(&(bit / 8)), "bit {bit} of the store's line");
+        }
+        let other = Identity { store: 43, chain: vec![opening(7)] };
+        assert_eq!(Manifest::salvage(text.as_bytes(), &other), None);
     }
 }

@@ -222,9 +222,8 @@ impl Opening<'_> {
 
     /// What a damaged manifest said of files that are not there, and of rows that were lost, goes into the one that is made again.
     fn keep_salvaged(&self, salvaged: &Manifest, found: &mut Found) {
-        let is_expired = |window: &WindowKey| salvaged.expired.contains(window);
         let mut missing: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
-        for file in salvaged.missing.iter().filter(|file| !is_expired(&file.window)) {
+        for file in &salvaged.missing {
             let files = found.windows.get(&file.window).map(|window| window.files()).unwrap_or_default();
             let is_there = files.iter().any(|other| other.header().flushes.contains(file.flushes));
             if !is_there && !self.shared.disk.exists(&self.dir.join(file.path())) {
@@ -235,7 +234,7 @@ impl Opening<'_> {
         for (key, files) in missing {
             found.window(self.dir, key).set_missing(files);
         }
-        self.add_lost(salvaged.lost.iter().filter(|(window, _)| !is_expired(window)).copied().collect(), found);
+        self.add_lost(salvaged.lost.clone(), found);
     }
 
     /// Adds what a manifest says of lost rows, and reports it.
@@ -280,7 +279,7 @@ impl Opening<'_> {
             moved_to,
             ..Damage::default()
         });
-        Ok((None, Some(Manifest::salvage(&bytes, self.ours.store))))
+        Ok((None, Some(Manifest::salvage(&bytes, self.ours).unwrap_or_default())))
     }
 
     /// Moves the folders to the trash that a crash left.
