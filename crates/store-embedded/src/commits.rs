@@ -9,18 +9,27 @@ use std::{
 
 use host::Disk;
 use metric::{MetricId, Timestamp};
-use store::JournalMark;
+use store::{Damage, JournalMark};
 
 use crate::{
     manifest::{Manifest, ManifestFile},
     record_log::{LogEnd, LogEnds, LogFiles},
-    row_file::RowFile,
+    row_file::{Flushes, RowFile},
     window::Window,
     window_key::WindowKey,
 };
 
 /// The name of the manifest in the folder of a store.
 pub(crate) const MANIFEST: &str = "manifest";
+
+/// A file that cannot be used, and that the manifest does not have because it was made again.
+#[derive(Debug)]
+pub(crate) struct Unlisted {
+    pub(crate) window: WindowKey,
+    pub(crate) flushes: Flushes,
+    pub(crate) path: PathBuf,
+    pub(crate) damage: Damage,
+}
 
 /// The state that the manifest keeps besides the files of windows.
 #[derive(Debug)]
@@ -52,8 +61,16 @@ pub(crate) struct Commits {
     pub(crate) unread: Vec<ManifestFile>,
     /// Files whose rows are in a merged one: removed once the manifest says so.
     obsolete: Vec<Arc<RowFile>>,
+    /// Files that cannot be used and whose lines the manifest may have lost: put aside once the manifest says what they had.
+    pub(crate) unlisted: Vec<Unlisted>,
     /// Whether the manifest on the disk says something else.
     is_behind: bool,
+}
+
+/// Above the flushes of all files that a manifest names. One that is missing may be put back: its number is not given again.
+pub(crate) fn above_all_files(manifest: &Manifest) -> u64 {
+    let files = manifest.files.iter().chain(&manifest.missing);
+    files.map(|file| file.flushes.last + 1).max().unwrap_or(0)
 }
 
 impl Commits {
@@ -62,7 +79,7 @@ impl Commits {
         Commits {
             path: dir.join(MANIFEST),
             store,
-            next_flush: manifest.next_flush.max(1),
+            next_flush: manifest.next_flush.max(1).max(above_all_files(manifest)),
             found_next: manifest.next_flush,
             newer: Default::default(),
             has_newer: false,
@@ -76,6 +93,7 @@ impl Commits {
             unreadable: Vec::new(),
             unread: Vec::new(),
             obsolete: Vec::new(),
+            unlisted: Vec::new(),
             is_behind: false,
         }
     }
@@ -118,6 +136,16 @@ impl Commits {
     /// A file with this flush exists: the next one is later.
     pub(crate) fn note_flush(&mut self, flush: u64) {
         self.next_flush = self.next_flush.max(flush + 1);
+    }
+
+    /// Numbers of flushes that a damaged manifest says were given are not given again.
+    pub(crate) fn note_given(&mut self, salvaged: &Manifest) {
+        self.next_flush = self.next_flush.max(salvaged.next_flush).max(above_all_files(salvaged));
+    }
+
+    /// Whether a file is to be put aside once the manifest says what it had.
+    pub(crate) fn is_unlisted(&self, window: WindowKey, flushes: Flushes) -> bool {
+        self.unlisted.iter().any(|file| (file.window, file.flushes) == (window, flushes))
     }
 
     /// A file with flushes that the manifest does not know is in use, perhaps as the merge of others that it knows.

@@ -414,7 +414,7 @@ pub fn of_other_timeline(disk: &dyn Disk, store: &Path) -> io::Result<Vec<(PathB
         true => openings_of_manifest(disk, store),
         false => HashSet::new(),
     };
-    let in_use = identity.first_id().max(status::metrics_below(disk, store));
+    let in_use = identity.first_id().max(status::stored_below(disk, store));
     let refused = timeline::fault_of_names(&identity, &openings, is_whole, highest, in_use);
     found.extend(refused.map(|how| (names, how)));
     for of_table in list(disk, store)? {

@@ -39,6 +39,8 @@ pub struct EmbeddedOptions {
     /// Whether an opening goes on without names that cannot be read, if it can read others. Their metrics are then without a
     /// name, and get other ids. For a repair.
     pub leaves_out_unread_names: bool,
+    /// Whether an opening fails while the list of the files of rows cannot be read, in place of making it again. For a repair.
+    pub needs_manifest: bool,
     /// The data folder, which gets `damaged/` and `trash/`; the store's own if none is given.
     pub data: Option<PathBuf>,
     /// Time, files and random numbers.
@@ -57,6 +59,7 @@ impl Default for EmbeddedOptions {
             events: EventLimits::default(),
             read_patience: Duration::ZERO,
             leaves_out_unread_names: false,
+            needs_manifest: false,
             data: None,
             host: Host::system(),
             damage: DamageLog::new(),

@@ -17,7 +17,7 @@ use std::{
 };
 
 use host::{DirEntry, Trash};
-use store::StoreError;
+use store::{Identity, StoreError};
 
 use crate::{
     EmbeddedDriver, EmbeddedOptions,
@@ -28,9 +28,9 @@ use crate::{
     lost::Lost,
     manifest::{Manifest, ManifestFile, not_its_place, table_of},
     merge::{MergeError, Merging},
+    opening::{ReadManifest, refuse_repair},
     row_file::{self, FileReport, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
     spec::Spec,
-    status::{manifest_of, read_bytes},
     window_key::WindowKey,
 };
 
@@ -50,24 +50,56 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Resu
         let spec = Spec::open(host, dir, &Reporter::new(host, &options.damage, data))?;
         let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
         let shared = Arc::new(Shared::new(host, data, options.damage.clone(), Arc::new(trash), CACHE_BYTES));
-        let known = manifest_of(&*host.disk, dir).map_or_else(Vec::new, |manifest| manifest.files);
-        let (store, attempt) = (spec.identity().store, host.random.bits());
-        let rows = RowRepair { shared: &shared, dir, store, known, attempt, unread: RefCell::default() };
+        let ours = spec.identity();
+        let list = FileList::of(ReadManifest::read(&*host.disk, dir).map_err(refuse_repair)?, &ours);
+        let known = if let FileList::Whole(manifest) = &list { manifest.files.clone() } else { Vec::new() };
+        let (list, attempt, unread) = (RefCell::new(list), host.random.bits(), RefCell::default());
+        let rows = RowRepair { shared: &shared, dir, ours, known, list, attempt, unread };
         spec.raise()?;
         rows.run()?;
         rows.unread.into_inner()
     };
-    let options = EmbeddedOptions { merges: false, leaves_out_unread_names: true, ..options.clone() };
+    let options =
+        EmbeddedOptions { merges: false, leaves_out_unread_names: true, needs_manifest: true, ..options.clone() };
     EmbeddedDriver::open_locked(dir, options)?.write_logs_again()?;
     Ok(unread)
+}
+
+/// What is known of the manifest, as it is on the disk.
+enum FileList {
+    /// It is of this store.
+    Whole(Box<Manifest>),
+    /// The bytes of a damaged one of this store; none where there is none.
+    Damaged(Vec<u8>),
+    /// It is of another store, or nothing of it can be read.
+    Other,
+}
+
+impl FileList {
+    fn of(read: Option<ReadManifest>, ours: &Identity) -> FileList {
+        let Some(ReadManifest { bytes, parsed }) = read else { return FileList::Damaged(Vec::new()) };
+        match parsed {
+            Ok(manifest) if manifest.store == ours.store => FileList::Whole(Box::new(manifest)),
+            Err(_) if Manifest::salvage(&bytes, ours).is_some() => FileList::Damaged(bytes),
+            _ => FileList::Other,
+        }
+    }
 }
 
 /// A file of rows that was replaced.
 struct Replaced {
     window: WindowKey,
     flushes: Flushes,
-    /// The file in its place; none where no row could be read.
-    by: Option<ManifestFile>,
+    by: By,
+}
+
+/// What is in the place of a file of rows.
+enum By {
+    File(ManifestFile),
+    /// Nothing: no row of it can be read, and the manifest says what is lost.
+    NotedLoss,
+    /// Nothing: the file cannot be opened.
+    Nothing,
 }
 
 /// A file of rows that the disk does not return whole.
@@ -82,9 +114,11 @@ pub struct UnreadRows {
 struct RowRepair<'a> {
     shared: &'a Arc<Shared>,
     dir: &'a Path,
-    store: u128,
+    ours: Identity,
     /// What the manifest says of the files.
     known: Vec<ManifestFile>,
+    /// Read once: a read that fails must not make it forgotten.
+    list: RefCell<FileList>,
     /// Drafts have a number that no other draft has.
     attempt: u64,
     /// Files that stay as they are.
@@ -104,7 +138,7 @@ impl RowRepair<'_> {
                 let Some(window) = of_window.name.to_str().and_then(|name| name.parse().ok()) else { continue };
                 for file in self.list(&of_window.path)? {
                     let Some(flushes) = file.name.to_str().and_then(Flushes::of_file_name) else { continue };
-                    let expected = Header { store: self.store, table, window, flushes };
+                    let expected = Header { store: self.ours.store, table, window, flushes };
                     replaced.extend(self.file(&file.path, expected)?);
                 }
             }
@@ -139,7 +173,7 @@ impl RowRepair<'_> {
                 file
             }
             Ok(file) => {
-                self.shared.damaged_folder.move_in(path, &not_its_place(file.header(), self.store)).map_err(failed())?;
+                self.put_aside(path, expected, &not_its_place(file.header(), self.ours.store))?;
                 return Ok(None);
             }
             Err(OpenError::Io(error)) => {
@@ -147,8 +181,8 @@ impl RowRepair<'_> {
                 return Ok(None);
             }
             Err(OpenError::Unreadable(how)) => {
-                self.shared.damaged_folder.move_in(path, &how).map_err(failed())?;
-                return Ok(Some(replaced(None)));
+                self.put_aside(path, expected, &how)?;
+                return Ok(Some(replaced(By::Nothing)));
             }
             Err(error @ OpenError::Version(_)) => {
                 return Err(StoreError::Spec {
@@ -157,12 +191,12 @@ impl RowRepair<'_> {
                 });
             }
         };
-        let Some(written) = self.write_again(Arc::new(file), path, expected)? else { return Ok(None) };
-        if written.is_none() {
+        let written = self.write_again(Arc::new(file), path, expected)?;
+        if matches!(written, Some(By::NotedLoss)) {
             let why = "no row of it can be read";
             self.shared.damaged_folder.move_in(path, why).map_err(failed())?;
         }
-        Ok(Some(replaced(written)))
+        Ok(written.map(replaced))
     }
 
     /// Leaves a file as it is that the disk does not return whole.
@@ -172,14 +206,8 @@ impl RowRepair<'_> {
         self.unread.borrow_mut().push(UnreadRows { path, how: error.to_string() });
     }
 
-    /// Writes the rows that can be read in place of the file; no file if there are none, and `None` where the disk does not
-    /// return all of it.
-    fn write_again(
-        &self,
-        file: Arc<RowFile>,
-        path: &Path,
-        header: Header,
-    ) -> Result<Option<Option<ManifestFile>>, StoreError> {
+    /// Writes the rows that can be read in place of the file; `None` where the disk does not return all of it.
+    fn write_again(&self, file: Arc<RowFile>, path: &Path, header: Header) -> Result<Option<By>, StoreError> {
         let failed = || io_error(format!("repairing {}", path.display()));
         let disk = &*self.shared.disk;
         let dir = path.parent().expect("a file of rows is in a folder");
@@ -208,58 +236,87 @@ impl RowRepair<'_> {
         }
         self.note_lost((header.table, header.window), &merging.lost.take())?;
         if is_empty {
-            return Ok(Some(None));
+            return Ok(Some(By::NotedLoss));
         }
         let written = writer.finish().map_err(failed())?;
         let written = RowFile::of_written(self.shared, written, &Arc::new(AtomicBool::new(false)));
-        Ok(Some(Some(ManifestFile::of(&written))))
+        Ok(Some(By::File(ManifestFile::of(&written))))
     }
 
-    /// Writes to the manifest that rows are lost. To one that cannot be read it appends that: the manifest that is made again has it then.
+    /// Whether the manifest has lost the line of a file, as far as is known: nothing else says later what the file had.
+    fn is_forgotten(&self, file: Header) -> bool {
+        let place = ((file.table, file.window), file.flushes);
+        let has_line = |manifest: &Manifest| {
+            manifest.files.iter().chain(&manifest.missing).any(|line| (line.window, line.flushes) == place)
+        };
+        match &*self.list.borrow() {
+            FileList::Whole(manifest) => manifest.remade.is_some() && !has_line(manifest),
+            FileList::Damaged(bytes) => !Manifest::salvage(bytes, &self.ours).is_some_and(|said| has_line(&said)),
+            FileList::Other => true,
+        }
+    }
+
+    /// Puts a file aside that cannot be used. Where no line says what it had, its name does.
+    fn put_aside(&self, path: &Path, header: Header, how: &str) -> Result<(), StoreError> {
+        if self.is_forgotten(header) {
+            let window = (header.table, header.window);
+            let all = Lost::all_of(window, self.shared.clock.now());
+            self.note_lost(window, &[Lost { flush: header.flushes.last, ..all }])?;
+        }
+        let moved = self.shared.damaged_folder.move_in(path, how);
+        moved.map(drop).map_err(io_error(format!("repairing {}", path.display())))
+    }
+
+    /// Writes to the manifest that rows are lost. To a damaged one it appends that: the manifest that is made again has it then.
     fn note_lost(&self, window: WindowKey, lost: &[Lost]) -> Result<(), StoreError> {
         if lost.is_empty() {
             return Ok(());
         }
         let (disk, path) = (&*self.shared.disk, self.dir.join(MANIFEST));
         let lost = lost.iter().map(|lost| (window, *lost));
-        let text = match manifest_of(disk, self.dir) {
-            Some(mut manifest) if manifest.store == self.store => {
+        let mut list = self.list.borrow_mut();
+        let (text, next) = match &*list {
+            FileList::Whole(manifest) => {
+                let mut manifest = manifest.clone();
                 manifest.lost.extend(lost);
-                manifest.encode().into_bytes()
+                (manifest.encode().into_bytes(), FileList::Whole(manifest))
             }
-            manifest => {
-                let damaged = manifest.is_none().then(|| read_bytes(disk, self.dir).ok()).flatten();
-                if damaged.is_none() && disk.exists(&path) {
-                    let moved = self.shared.damaged_folder.move_in(&path, "it is of another store, or cannot be read");
+            damaged => {
+                let before = if let FileList::Damaged(bytes) = damaged { &bytes[..] } else { &[] };
+                if matches!(damaged, FileList::Other) {
+                    let moved = self.shared.damaged_folder.move_in(&path, "it is of another store");
                     moved.map_err(io_error(format!("moving {} to damaged/", path.display())))?;
                 }
-                let lost = Manifest { store: self.store, lost: lost.collect(), ..Manifest::default() };
-                [damaged.unwrap_or_default(), lost.lost_lines().into_bytes()].concat()
+                let lost = Manifest { store: self.ours.store, lost: lost.collect(), ..Manifest::default() };
+                let text = [before, lost.lost_lines().as_bytes()].concat();
+                (text.clone(), FileList::Damaged(text))
             }
         };
-        host::replace_file(disk, &path, &text).map_err(io_error(format!("writing {}", path.display())))
+        host::replace_file(disk, &path, &text).map_err(io_error(format!("writing {}", path.display())))?;
+        *list = next;
+        Ok(())
     }
 
-    /// Where the manifest can be read: otherwise the next start makes one of the files.
+    /// Where the manifest is whole: otherwise the next start makes one of the files.
     fn name_in_manifest(&self, replaced: &[Replaced]) -> Result<(), StoreError> {
-        let (disk, path) = (&*self.shared.disk, self.dir.join(MANIFEST));
-        let Some(mut manifest) = manifest_of(disk, self.dir) else {
-            return Ok(());
-        };
+        let FileList::Whole(manifest) = &*self.list.borrow() else { return Ok(()) };
+        let mut manifest = manifest.clone();
         for Replaced { window, flushes, by } in replaced {
             if let Some(place) =
                 manifest.files.iter().position(|file| (file.window, file.flushes) == (*window, *flushes))
             {
                 match by {
-                    Some(file) => manifest.files[place] = *file,
-                    None => {
+                    By::File(file) => manifest.files[place] = *file,
+                    By::NotedLoss => drop(manifest.files.remove(place)),
+                    By::Nothing => {
                         let gone = manifest.files.remove(place);
                         manifest.lost.extend(gone.lost().into_iter().map(|lost| (*window, lost)));
                     }
                 }
             }
         }
-        let written = host::replace_file(disk, &path, manifest.encode().as_bytes());
+        let path = self.dir.join(MANIFEST);
+        let written = host::replace_file(&*self.shared.disk, &path, manifest.encode().as_bytes());
         written.map_err(io_error(format!("writing {}", path.display())))
     }
 }

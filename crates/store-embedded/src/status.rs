@@ -62,13 +62,19 @@ pub fn read_journal_mark(disk: &dyn Disk, store: &Path) -> Option<JournalMark> {
     manifest_of(disk, store)?.journal
 }
 
-/// Above every metric that the manifest of a store knows rows of; above all where it cannot be read.
-pub(crate) fn metrics_below(disk: &dyn Disk, store: &Path) -> MetricId {
-    let manifest = match read_bytes(disk, store) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return MetricId(0),
-        bytes => bytes.ok().and_then(|bytes| Manifest::parse(&bytes).ok()),
-    };
-    let Some(manifest) = manifest else { return MetricId::NONE };
+/// As [`metrics_below`] of the manifest of a store; above all where it cannot be read.
+pub(crate) fn stored_below(disk: &dyn Disk, store: &Path) -> MetricId {
+    match read_bytes(disk, store) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => MetricId(0),
+        bytes => {
+            let manifest = bytes.ok().and_then(|bytes| Manifest::parse(&bytes).ok());
+            manifest.map_or(MetricId::NONE, |manifest| metrics_below(&manifest))
+        }
+    }
+}
+
+/// Above every metric that a manifest knows rows of.
+pub(crate) fn metrics_below(manifest: &Manifest) -> MetricId {
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     MetricId(manifest.metrics_below.max(of_files.unwrap_or(0)))
 }
@@ -78,7 +84,7 @@ pub(crate) fn manifest_of(disk: &dyn Disk, store: &Path) -> Option<Manifest> {
     Manifest::parse(&read_bytes(disk, store).ok()?).ok()
 }
 
-pub(crate) fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
+fn read_bytes(disk: &dyn Disk, store: &Path) -> io::Result<Vec<u8>> {
     read_file_checked(disk, &store.join(MANIFEST), manifest::LONGEST, |bytes| Manifest::parse(bytes).is_ok())
 }
 

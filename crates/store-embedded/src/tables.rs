@@ -19,7 +19,7 @@ use crate::{
     manifest::ManifestFile,
     merges::MergeWith,
     names::Names,
-    opening,
+    opening::{ReadManifest, refuse_repair},
     options::EmbeddedOptions,
     owner::Owner,
     patience::Patience,
@@ -27,7 +27,7 @@ use crate::{
     record_log::{CopiedLog, LogFolder, WhenUnread},
     row_file,
     spec::{self, Spec},
-    status::{manifest_of, metrics_below},
+    status::metrics_below,
     timeline,
 };
 
@@ -255,8 +255,9 @@ fn open_in(
     reporter: &Reporter,
 ) -> Result<NewTables, StoreError> {
     let host = &options.host;
-    let ends = manifest_of(&*host.disk, dir).filter(|manifest| manifest.store == identity.store);
-    let ends = ends.map(|manifest| manifest.ends).unwrap_or_default();
+    let manifest = read_manifest(dir, options)?;
+    let ours = manifest.as_ref().and_then(|read| read.of_store(identity.store));
+    let ends = ours.map(|manifest| manifest.ends).unwrap_or_default();
     let folder = |name: &str, table: [u8; 4], what, known| LogFolder {
         host: host.clone(),
         dir: dir.join(name),
@@ -283,11 +284,13 @@ fn open_in(
     let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &names.openings());
     let mut is_unsure = timeline::is_unsure(of_spec, &identity.chain, names.is_whole());
-    timeline::refuse_other_names(&identity, &names, || metrics_below(&*host.disk, dir))?;
-    // Where it stays unreadable, it is made again of the files, without what only it knows.
-    let _ = patience.retry(|| opening::read_manifest(&*host.disk, dir));
-    let manifest = manifest_of(&*host.disk, dir).filter(|manifest| manifest.store == identity.store && !is_unsure);
-    let later = manifest.as_ref().map(|manifest| timeline::of_later(&identity.chain, manifest)).unwrap_or_default();
+    let stored = || match &manifest {
+        Some(read) => read.parsed.as_ref().map_or(MetricId::NONE, metrics_below),
+        None => MetricId(0),
+    };
+    timeline::refuse_other_names(&identity, &names, stored)?;
+    let vouching = ours.filter(|_| !is_unsure);
+    let later = vouching.map(|manifest| timeline::of_later(&identity.chain, manifest)).unwrap_or_default();
     // A spec that was made again has no openings: those of the log of names came before, unless it gave ids that these gave, too.
     let is_before = |file: &&ManifestFile| {
         let wrote = row_file::written_by(&*host.disk, &dir.join(file.path()));
@@ -311,6 +314,19 @@ fn open_in(
     };
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
-    let points = Points::open(dir, Arc::new(shared), (identity, owner.clone()), is_unsure)?;
+    drop(later);
+    let points = Points::open(dir, Arc::new(shared), (identity, owner.clone()), is_unsure, manifest)?;
     Ok(NewTables { names, events, points })
+}
+
+/// Reads the manifest once, and patiently. Where it stays unreadable, a start makes it again of the files, without what only it knows;
+/// a repair is refused, because it would not know what earlier damage has cost.
+fn read_manifest(dir: &Path, options: &EmbeddedOptions) -> Result<Option<ReadManifest>, StoreError> {
+    let host = &options.host;
+    let patience = Patience::new(&host.clock, options.read_patience);
+    match patience.retry(|| ReadManifest::read(&*host.disk, dir)) {
+        Err(error) if options.needs_manifest => Err(refuse_repair(error)),
+        Err(error @ StoreError::Io { .. }) => Ok(Some(ReadManifest::unread(&error))),
+        read => read,
+    }
 }

@@ -264,3 +264,28 @@ fn a_file_without_an_end_whose_rows_are_all_there_touches_no_others_after_severa
     assert_eq!(lost(&open(data.path())), []);
     assert_eq!(reported(data.path()), []);
 }
+
+#[test]
+fn a_repair_of_a_file_whose_blocks_are_all_damaged_touches_no_times_that_the_file_never_had() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+    for ids in [0..5_000, 1_000..1_100] {
+        let late = |id| Run { first_slot: SECOND_GROUP, ..run(id) };
+        block_on(driver.write(ids.map(late).collect())).unwrap();
+        block_on(driver.sync()).unwrap();
+    }
+    let path = store.join(&driver.files()[1].path);
+    drop(driver);
+    let mut bytes = fs::read(&path).unwrap();
+    let blocks: Vec<usize> = (0..bytes.len() - 4).filter(|&at| bytes[at..].starts_with(b"PLBk")).collect();
+    blocks.iter().for_each(|at| bytes[at + 40..at + 60].fill(0));
+    fs::write(&path, bytes).unwrap();
+    let found = lost(&open(data.path()));
+    assert!(!found.is_empty() && found.iter().all(|(group, _)| *group == 1), "{found:?}");
+    repair(data.path());
+    assert!(!path.exists());
+    assert_eq!(lost(&open(data.path())), found);
+    let spans: Vec<_> = lost_rows(&host::SystemDisk, &store).into_iter().map(|lost| lost.span.0).collect();
+    assert_eq!(spans.iter().filter(|from| **from < i64::from(SECOND_GROUP) * 60).count(), 0, "{spans:?}");
+}

@@ -8,6 +8,7 @@
 //! 4. A file that the manifest has and that is missing is reported; so is a file that neither of these explains.
 //! 5. The manifest keeps the line of a missing file, and nothing is merged over its flushes: when it comes back it is in use again.
 
+mod read;
 mod reports;
 
 use std::{
@@ -21,12 +22,15 @@ use host::{DirEntry, Disk, read_file_checked, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
 use self::reports::{Reports, UNTIL_READ, span};
-pub(crate) use self::reports::{UNTIL_BACK, remade_text};
+pub(crate) use self::{
+    read::{ReadManifest, refuse_repair},
+    reports::{UNTIL_BACK, remade_text},
+};
 use crate::{
     cache::Shared,
-    commits::{Commits, MANIFEST},
+    commits::{Commits, MANIFEST, Unlisted},
     lost::{self, Lost},
-    manifest::{self, Manifest, ManifestError, ManifestFile, not_its_place, table_of},
+    manifest::{self, Manifest, ManifestFile, not_its_place, table_of},
     row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
     timeline,
     window::Window,
@@ -61,17 +65,21 @@ pub(crate) fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8
     }
 }
 
-/// Finds the windows of the store in `dir`. With its identity goes whether that may lack openings.
+/// Finds the windows of the store in `dir`, with the manifest that was read. With its identity goes whether that may lack openings.
 pub(crate) fn find(
     shared: &Arc<Shared>,
     dir: &Path,
     (ours, is_unsure): (&Identity, bool),
+    manifest: Option<ReadManifest>,
 ) -> Result<Found, StoreError> {
     let opening = Opening { shared, dir, ours, is_unsure, is_again: false };
-    let (manifest, salvaged) = opening.manifest()?;
+    let (manifest, salvaged) = manifest.map_or((None, None), |read| opening.manifest(read));
     let known = manifest.clone().unwrap_or_default();
     let commits = Commits::of(dir, ours.store, &known);
     let mut found = Found { windows: BTreeMap::new(), commits, openings: Vec::new() };
+    if manifest.is_none() {
+        found.commits.remade = Some(shared.clock.now());
+    }
     opening.finish_expiry(&mut found.commits);
     let mut files_of: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
     let is_kept = |file: &&ManifestFile| !known.expired.contains(&file.window);
@@ -109,14 +117,17 @@ pub(crate) fn find(
     opening.add_lost(found_before, &mut found);
     let was_damaged = salvaged.is_some();
     opening.keep_salvaged(&salvaged.unwrap_or_default(), &mut found);
+    found.windows.values().for_each(|window| opening.give_up_unlisted(window, &mut found.commits));
     let last_flush = found.commits.last_flush();
     found.windows.values().for_each(|window| window.lost_until(last_flush));
     if manifest.is_none() && !found.windows.is_empty() {
         opening.reports().no_manifest();
     }
-    if manifest.is_none() && (was_damaged || !found.windows.is_empty()) {
-        found.commits.remade = Some(shared.clock.now());
-    } else if let Some(at) = known.remade {
+    if manifest.is_none() && !was_damaged && found.windows.is_empty() {
+        // Of a new store, nothing can be missing.
+        found.commits.remade = None;
+    }
+    if let Some(at) = known.remade {
         opening.reports().remade(at);
     }
     found.commits.log_newer();
@@ -168,6 +179,7 @@ pub(crate) fn find_again(
             return Err(error);
         }
     };
+    opening.give_up_unlisted(window, commits);
     let (folder, waiting) =
         (shared.shown(&window.dir), waiting.iter().map(|path| shared.shown(path)).collect::<Vec<_>>());
     let used: Vec<String> = window.files().iter().map(|file| shared.shown(file.path())).collect();
@@ -222,11 +234,13 @@ impl Opening<'_> {
 
     /// What a damaged manifest said of files that are not there, and of rows that were lost, goes into the one that is made again.
     fn keep_salvaged(&self, salvaged: &Manifest, found: &mut Found) {
+        found.commits.note_given(salvaged);
         let mut missing: BTreeMap<WindowKey, Vec<ManifestFile>> = BTreeMap::new();
         for file in &salvaged.missing {
             let files = found.windows.get(&file.window).map(|window| window.files()).unwrap_or_default();
             let is_there = files.iter().any(|other| other.header().flushes.contains(file.flushes));
-            if !is_there && !self.shared.disk.exists(&self.dir.join(file.path())) {
+            let is_put_aside = found.commits.is_unlisted(file.window, file.flushes);
+            if !is_there && (is_put_aside || !self.shared.disk.exists(&self.dir.join(file.path()))) {
                 self.reports().missing(file);
                 missing.entry(file.window).or_default().push(*file);
             }
@@ -247,23 +261,13 @@ impl Opening<'_> {
         }
     }
 
-    /// The manifest; `None` where there is none or it cannot be read. With what a damaged one still says, where one is there.
-    fn manifest(&self) -> Result<(Option<Manifest>, Option<Manifest>), StoreError> {
+    /// The manifest; `None` where it cannot be used. With what a damaged one still says.
+    fn manifest(&self, read: ReadManifest) -> (Option<Manifest>, Option<Manifest>) {
         let path = self.dir.join(MANIFEST);
-        let (how, bytes) = match read_manifest(&*self.shared.disk, self.dir) {
-            Ok(None) => return Ok((None, None)),
-            Ok(Some(bytes)) => match Manifest::parse(&bytes) {
-                Ok(manifest) if manifest.store == self.ours.store => return Ok((Some(manifest), None)),
-                Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), bytes),
-                Err(ManifestError::Damaged(how)) => (how, bytes),
-                Err(ManifestError::Version(version)) => {
-                    return Err(StoreError::Spec {
-                        found: format!("in {}: version {version} of the manifest", path.display()),
-                        expected: format!("versions 1 to {}; start the later program that wrote it", manifest::VERSION),
-                    });
-                }
-            },
-            Err(error) => (error.to_string(), Vec::new()),
+        let (how, bytes) = match read.parsed {
+            Ok(manifest) if manifest.store == self.ours.store => return (Some(manifest), None),
+            Ok(manifest) => (format!("it is of the store {:032x}", manifest.store), read.bytes),
+            Err(how) => (how, read.bytes),
         };
         let damaged = &self.shared.damaged_folder;
         let moved_to = match bytes.len() as u64 {
@@ -279,7 +283,7 @@ impl Opening<'_> {
             moved_to,
             ..Damage::default()
         });
-        Ok((None, Some(Manifest::salvage(&bytes, self.ours).unwrap_or_default())))
+        (None, Some(Manifest::salvage(&bytes, self.ours).unwrap_or_default()))
     }
 
     /// Moves the folders to the trash that a crash left.
@@ -460,17 +464,28 @@ impl Opening<'_> {
     ) -> Result<Option<Result<RowFile, Waits>>, StoreError> {
         let (table, number) = window.key;
         let expected = Header { store: self.ours.store, table, window: number, flushes };
-        let report = |how: String, moved_to: Option<String>| {
-            self.shared.report(Damage {
-                what: "file of rows",
-                file: self.shared.shown(&entry.path),
-                how,
-                bytes: entry.len,
-                moved_to,
-                metrics: known.map(|known| known.metrics),
-                span: Some(span(window.key)),
-                ..Damage::default()
-            });
+        let damage = |how: String, moved_to: Option<String>| Damage {
+            what: "file of rows",
+            file: self.shared.shown(&entry.path),
+            how,
+            bytes: entry.len,
+            moved_to,
+            metrics: known.map(|known| known.metrics),
+            span: Some(span(window.key)),
+            ..Damage::default()
+        };
+        let report = |how: String, moved_to: Option<String>| self.shared.report(damage(how, moved_to));
+        // Where the manifest was made again, it may have lost the line of the file.
+        let may_be_unlisted = known.is_none() && commits.remade.is_some();
+        let put_aside = |how: String, commits: &mut Commits| {
+            if may_be_unlisted {
+                let (window, path) = (window.key, entry.path.clone());
+                commits.unlisted.push(Unlisted { window, flushes, path, damage: damage(how, None) });
+                commits.set_behind();
+            } else {
+                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
+                report(how, moved_to.ok());
+            }
         };
         let open = || {
             let mut file = RowFile::open(self.shared, &entry.path, expected, &window.is_expired)?;
@@ -491,15 +506,13 @@ impl Opening<'_> {
             Ok(file) if *file.header() != expected => {
                 let how = not_its_place(file.header(), self.ours.store);
                 drop(file);
-                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
-                report(how, moved_to.ok());
+                put_aside(how, commits);
                 commits.set_behind();
                 Ok(None)
             }
             Ok(file) if let Some(how) = self.timeline_fault(&file, known) => {
                 drop(file);
-                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
-                report(how, moved_to.ok());
+                put_aside(how, commits);
                 commits.set_behind();
                 Ok(None)
             }
@@ -527,14 +540,27 @@ impl Opening<'_> {
                 Ok(Some(Err(Waits)))
             }
             Err(OpenError::Unreadable(how)) => {
-                let moved_to = self.shared.damaged_folder.move_in(&entry.path, &how);
-                report(how, moved_to.ok());
+                put_aside(how, commits);
                 Ok(None)
             }
             Err(error @ OpenError::Version(_)) => Err(StoreError::Spec {
                 found: format!("{}: {error}", entry.path.display()),
                 expected: format!("files of versions 1 to {}; start the later program", row_file::VERSION),
             }),
+        }
+    }
+
+    /// What files of a window had that cannot be used and that no line names is lost: their names say the window and the flushes.
+    fn give_up_unlisted(&self, window: &Window, commits: &mut Commits) {
+        let (files, missing) = (window.files(), window.missing());
+        let of_window = commits.unlisted.iter().filter(|file| file.window == window.key);
+        for Unlisted { flushes, .. } in of_window {
+            let is_known = files.iter().any(|file| file.header().flushes.contains(*flushes))
+                || missing.iter().any(|file| file.flushes.contains(*flushes));
+            if !is_known {
+                let all = Lost::all_of(window.key, self.shared.clock.now());
+                window.add_lost(&[Lost { flush: flushes.last, ..all }]);
+            }
         }
     }
 

@@ -25,11 +25,11 @@ use self::{
 use crate::{
     buffer::Buffer,
     cache::Shared,
-    commits::Commits,
+    commits::{Commits, Unlisted},
     folder::io_error,
     lost::Lost,
     manifest::{Manifest, ManifestFile},
-    opening::{self, Found, UNTIL_BACK},
+    opening::{self, Found, ReadManifest, UNTIL_BACK},
     owner::Owner,
     record_log::{LogEnds, LogFiles},
     row_file::{self, Flushes, Header, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
@@ -65,15 +65,16 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// Finds what is in the folder, and writes the manifest if it has to say something else. Openings that the
+    /// Finds what is in the folder with the manifest that was read, and writes that if it has to say something else. Openings that the
     /// identity may lack (`is_unsure`) or lacks are those of the files.
     pub(crate) fn open(
         dir: &Path,
         shared: Arc<Shared>,
         (mut identity, owner): (Identity, Owner),
         is_unsure: bool,
+        manifest: Option<ReadManifest>,
     ) -> Result<Points, StoreError> {
-        let Found { windows, commits, openings } = opening::find(&shared, dir, (&identity, is_unsure))?;
+        let Found { windows, commits, openings } = opening::find(&shared, dir, (&identity, is_unsure), manifest)?;
         timeline::with_rows(&mut identity.chain, openings);
         let points = Points {
             dir: dir.to_owned(),
@@ -303,6 +304,12 @@ impl Points {
     fn commit(&self, commits: &mut Commits) -> Result<(), StoreError> {
         self.owner.check()?;
         let written = commits.write(&*self.shared.disk, &self.windows());
+        for Unlisted { path, damage, .. } in commits.unlisted.drain(..) {
+            // One that stays is found by the next start.
+            let moved_to =
+                written.is_ok().then(|| self.shared.damaged_folder.move_in(&path, &damage.how).ok()).flatten();
+            self.shared.report(Damage { moved_to, ..damage });
+        }
         written.map_err(io_error(format!("writing the manifest in {}", self.dir.display())))
     }
 

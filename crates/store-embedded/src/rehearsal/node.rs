@@ -9,6 +9,7 @@ use store::{Cells, DamageLog, Fetch, Identity, Run, StoreError};
 use crate::{
     cache::Shared,
     merges::{MergeWith, Merges},
+    opening::ReadManifest,
     points::Points,
     row_file::{Missed, ReadFrom},
     rows::Recoder,
@@ -86,7 +87,9 @@ impl Node {
         let trash = Trash::open(&host, data).map_err(|source| StoreError::Io { what: "trash".to_owned(), source })?;
         let shared = Shared::new(&host, data, self.damage.clone(), Arc::new(trash), self.cache_bytes);
         let ours = (Identity { store: 42, chain: Vec::new() }, spec::owner_of(&host.disk, Path::new(STORE)));
-        self.points = Some(Points::open(Path::new(STORE), Arc::new(shared), ours, false)?);
+        let manifest =
+            ReadManifest::read(&self.disk, Path::new(STORE)).unwrap_or_else(|error| Some(ReadManifest::unread(&error)));
+        self.points = Some(Points::open(Path::new(STORE), Arc::new(shared), ours, false, manifest)?);
         self.merges = Merges::default();
         Ok(())
     }
