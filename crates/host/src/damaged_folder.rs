@@ -88,7 +88,8 @@ impl DamagedFolder {
         if self.disk.exists(&kept) {
             return Ok(format!("damaged/{name}"));
         }
-        if self.has_many_places(path)
+        if !self.has_whole_of_another(path)
+            && self.has_many_places(path)
             && let Ok(link) = self.keep_file(path, "many places of it are damaged; the whole file is kept")
         {
             return Ok(link);
@@ -102,6 +103,14 @@ impl DamagedFolder {
     pub fn keep_note(&self, path: &Path, what: &str) -> io::Result<String> {
         let note = path.with_extension("missing");
         self.keep_bytes(&note, 0, format!("{}: {what}\n", self.flat_name(path)).as_bytes(), what)
+    }
+
+    /// Whether the whole file that is kept under the name of this one is another, as from before a repair wrote it again: a link to
+    /// this one would have its length.
+    fn has_whole_of_another(&self, path: &Path) -> bool {
+        let len = |path: &Path| self.disk.open(path, Open::Read)?.len();
+        let kept = self.dir.join(format!("{}~whole", self.flat_name(path)));
+        matches!((len(path), len(&kept)), (Ok(now), Ok(kept)) if now != kept)
     }
 
     /// Counts a place of a file. Returns whether it has more than are copied, since this start or an earlier one.
@@ -240,9 +249,14 @@ mod tests {
             assert_eq!((whole, folder.usage().unwrap().0), (1000 - 64, 65), "start {start}");
         }
         assert_eq!(host.disk.read_to_string(&data.path().join("damaged/list")).unwrap().lines().count(), 65);
+        // A repair writes the file again without its damage, and that is damaged later.
+        replace_file(&*host.disk, &path, &[8; 4000]).unwrap();
+        let folder = DamagedFolder::new(&host, data.path());
+        let kept = folder.keep_bytes(&path, 0, &[8], "it is damaged").unwrap();
+        assert_eq!((host.disk.read(&data.path().join(kept)).unwrap(), folder.usage().unwrap().0), (vec![8], 66));
         // A path without a file cannot be linked: its bytes are copied.
         let folder = DamagedFolder::new(&host, data.path());
         (0..100).for_each(|at| drop(folder.keep_bytes(&data.path().join("none"), at, &[7], "it is damaged").unwrap()));
-        assert_eq!(folder.usage().unwrap().0, 165);
+        assert_eq!(folder.usage().unwrap().0, 166);
     }
 }
