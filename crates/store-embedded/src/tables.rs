@@ -314,7 +314,6 @@ fn open_in(
     };
     let data = options.data.as_deref().unwrap_or(dir);
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
-    drop(later);
     let points = Points::open(dir, Arc::new(shared), (identity, owner.clone()), is_unsure, manifest)?;
     Ok(NewTables { names, events, points })
 }

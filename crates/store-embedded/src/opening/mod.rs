@@ -7,6 +7,8 @@
 //!    files that the manifest has. One whose flushes are all in another file is left from a merge, and goes.
 //! 4. A file that the manifest has and that is missing is reported; so is a file that neither of these explains.
 //! 5. The manifest keeps the line of a missing file, and nothing is merged over its flushes: when it comes back it is in use again.
+//! 6. A file that cannot be used goes to `damaged/`. Where the manifest may have lost its line, all of its window up to now is lost with
+//!    it, and the manifest says so first.
 
 mod read;
 mod reports;
