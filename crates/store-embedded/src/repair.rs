@@ -29,7 +29,7 @@ use crate::{
     manifest::{Manifest, ManifestFile, not_its_place, table_of},
     merge::{MergeError, Merging},
     opening::{ReadManifest, refuse_repair},
-    row_file::{self, FileReport, Flushes, Header, OpenError, RowFile, RowsWriter, check_file},
+    row_file::{self, FileReport, Flushes, Header, OpenError, RowFile, RowsWriter, check_file, is_short_of_something},
     spec::Spec,
     window_key::WindowKey,
 };
@@ -71,7 +71,7 @@ enum FileList {
     Whole(Box<Manifest>),
     /// The bytes of a damaged one of this store; none where there is none.
     Damaged(Vec<u8>),
-    /// It is of another store, or nothing of it can be read.
+    /// It is of another store, or nothing in it says that it is of this one.
     Other,
 }
 
@@ -177,7 +177,7 @@ impl RowRepair<'_> {
                 return Ok(None);
             }
             Err(OpenError::Io(error)) => {
-                self.leave(path, &error);
+                self.leave(path, error)?;
                 return Ok(None);
             }
             Err(OpenError::Unreadable(how)) => {
@@ -200,10 +200,17 @@ impl RowRepair<'_> {
     }
 
     /// Leaves a file as it is that the disk does not return whole.
-    fn leave(&self, path: &Path, error: &io::Error) {
+    ///
+    /// # Errors
+    /// The reason is the process or its user, and not the disk.
+    fn leave(&self, path: &Path, error: io::Error) -> Result<(), StoreError> {
+        if error.kind() == io::ErrorKind::PermissionDenied || is_short_of_something(&error) {
+            return Err(io_error(format!("repairing {}", path.display()))(error));
+        }
         tracing::error!(%error, file = %path.display(), "the disk does not return all of a file of rows; it stays as it is");
         let path = path.strip_prefix(self.dir).unwrap_or(path).to_owned();
         self.unread.borrow_mut().push(UnreadRows { path, how: error.to_string() });
+        Ok(())
     }
 
     /// Writes the rows that can be read in place of the file; `None` where the disk does not return all of it.
@@ -224,7 +231,7 @@ impl RowRepair<'_> {
         match merging.run(&[file], &mut writer) {
             Ok(()) => {}
             Err(MergeError::Unread(_, error)) => {
-                self.leave(path, &error);
+                self.leave(path, error)?;
                 return Ok(None);
             }
             Err(MergeError::Io(error)) => return Err(failed()(error)),
@@ -284,7 +291,8 @@ impl RowRepair<'_> {
             damaged => {
                 let before = if let FileList::Damaged(bytes) = damaged { &bytes[..] } else { &[] };
                 if matches!(damaged, FileList::Other) {
-                    let moved = self.shared.damaged_folder.move_in(&path, "it is of another store");
+                    let moved =
+                        self.shared.damaged_folder.move_in(&path, "nothing in it says that it is of this store");
                     moved.map_err(io_error(format!("moving {} to damaged/", path.display())))?;
                 }
                 let lost = Manifest { store: self.ours.store, lost: lost.collect(), ..Manifest::default() };

@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use host::{FailingDisk, Host, ManualClock, SystemDisk};
+use host::{Call, FailingDisk, Host, ManualClock, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{PointStore as _, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, check_file};
@@ -126,4 +126,20 @@ fn a_repair_leaves_a_file_that_the_disk_does_not_return_and_repairs_the_others()
         assert_eq!(store_embedded::repair(&store, &options(data.path()), &lock).unwrap(), []);
         assert!(files.iter().all(|file| damaged(file) == 0));
     }
+}
+
+#[test]
+fn a_repair_fails_at_a_file_that_its_user_may_not_read() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    seven(data.path());
+    let refused = |call: Call, path: &Path| {
+        let is_it = call == Call::Open && path.ends_with("3-3.rows");
+        is_it.then(|| std::io::ErrorKind::PermissionDenied.into())
+    };
+    let disk = Arc::new(FailingDisk::new(Arc::new(SystemDisk), refused));
+    let failing = EmbeddedOptions { host: Host { disk, ..Host::system() }, ..options(data.path()) };
+    let lock = store_embedded::lock(&SystemDisk, &store).unwrap();
+    let error = store_embedded::repair(&store, &failing, &lock).unwrap_err();
+    assert!(error.to_string().contains("3-3.rows"), "{error}");
 }
