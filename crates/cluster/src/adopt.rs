@@ -17,7 +17,11 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     if !otherwise.is_empty() {
         local.put_metrics(otherwise.clone()).await?;
         local.sync_metrics().await?;
-        let metrics = ingest.take_over(otherwise).await;
+        let (metrics, left) = ingest.take_over(otherwise).await;
+        if !left.is_empty() {
+            local.put_metrics(left).await?;
+            local.sync_metrics().await?;
+        }
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
     let learnt = ingest.learn(&metrics);

@@ -108,8 +108,11 @@ impl PolicyChanges {
     }
 
     /// Puts the policies of [`PolicyChanges::kept_otherwise`] in force, once their records are on the disk. A metric that got points
-    /// meanwhile is left out, and judged by the rules. Returns how many there were.
-    pub(crate) async fn take_over(self: &Arc<PolicyChanges>, mut records: Vec<MetricRecord>) -> usize {
+    /// meanwhile is left out, and judged by the rules. Returns how many there were, and those that are left out.
+    pub(crate) async fn take_over(
+        self: &Arc<PolicyChanges>,
+        mut records: Vec<MetricRecord>,
+    ) -> (usize, Vec<MetricRecord>) {
         let without_room = self.rules.admit_policies(&mut records);
         if 0 < without_room {
             tracing::error!(
@@ -127,7 +130,7 @@ impl PolicyChanges {
         taken.await.unwrap_or_default()
     }
 
-    fn put_in_force(&self, records: &[MetricRecord]) -> usize {
+    fn put_in_force(&self, records: &[MetricRecord]) -> (usize, Vec<MetricRecord>) {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         {
             let mut memtable = self.memtable.lock();
@@ -144,9 +147,11 @@ impl PolicyChanges {
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
-        // The disk has these with a policy that is not in force: a start would read points of the journal by it.
+        // The disk has these with a policy that is not in force: a start would read points of the journal by it. The caller writes them again at
+        // once, and what is in force later is written after that.
+        let records = self.registry.records(&left);
         self.registration.add(left);
-        taken.len()
+        (taken.len(), records)
     }
 }
 

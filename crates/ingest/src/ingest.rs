@@ -198,8 +198,9 @@ impl Ingest {
         self.policy_changes.learn(metrics)
     }
 
-    /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before.
-    pub async fn take_over(&self, records: Vec<MetricRecord>) -> usize {
+    /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before, and the records of the others, which the disk must
+    /// have again as they are.
+    pub async fn take_over(&self, records: Vec<MetricRecord>) -> (usize, Vec<MetricRecord>) {
         self.policy_changes.take_over(records).await
     }
 

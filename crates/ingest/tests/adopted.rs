@@ -112,7 +112,7 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     let otherwise = ingest.kept_otherwise(&shared);
     assert_eq!(otherwise.iter().map(|record| &*record.name).collect::<Vec<_>>(), ["theirs.read"]);
     driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await, 1);
+    assert_eq!(ingest.take_over(otherwise).await, (1, Vec::new()));
     assert_eq!(resolution(&ingest, ids[0]), 30);
     assert_ne!(resolution(&ingest, ids[1]), 30, "the rules of this node hold where points came");
     assert!(ingest.kept_otherwise(&shared).is_empty(), "it is taken over once");
@@ -124,7 +124,7 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     let otherwise = ingest.kept_otherwise(&other);
     assert_eq!(otherwise.len(), 1);
     send(&ingest, "theirs.read", 3.0).await;
-    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 30));
+    assert_eq!((ingest.take_over(otherwise).await.0, resolution(&ingest, ids[0])), (0, 30));
     ingest.flush().await.unwrap();
     assert_eq!(resolution(&ingest, ids[0]), 60);
     ingest.close().await.unwrap();
@@ -156,7 +156,8 @@ async fn a_policy_that_is_not_taken_over_because_points_came_is_not_on_the_disk_
     let otherwise = ingest.kept_otherwise(&[shared]);
     driver.put_metrics(otherwise.clone()).await.unwrap();
     send(&ingest, "theirs", 3.0).await;
-    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 60));
+    let left = ingest.registry().records(&ids);
+    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), ((0, left), 60));
     ingest.flush().await.unwrap();
     let mut stored = Vec::new();
     driver.scan_metrics(&mut |batch| stored.extend(batch)).await.unwrap();

@@ -10,7 +10,7 @@ use std::{
     },
 };
 
-use host::{Host, JudgingTime, Now, Open};
+use host::{Host, JudgingTime, Now, replace_file};
 use metadata::Registry;
 use metric::{Retention, Timestamp};
 
@@ -46,13 +46,13 @@ impl LateFiles {
         loop {
             let name = format!("{LATE_FILE}{now}-{}.points", self.files.fetch_add(1, Relaxed));
             let path = self.dir.join(&name);
-            let file = match disk.open(&path, Open::CreateNew) {
-                // Of an earlier process of the same second.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
-                file => file?,
-            };
-            let written = file.write_shared(&bytes).and_then(|()| file.sync_all());
-            if let Err(error) = written.and_then(|()| disk.sync_dir(&self.dir)) {
+            // Of an earlier process of the same second.
+            if disk.exists(&path) {
+                continue;
+            }
+            // Whole, or not there: the journal has the points until this returns.
+            if let Err(error) = replace_file(&**disk, &path, &bytes) {
+                // It may be there, and not durable.
                 let _ = disk.remove_file(&path);
                 return Err(error);
             }
