@@ -486,7 +486,12 @@ def test_a_node_that_was_down_from_one_change_of_rules_to_the_next_but_one_has_t
 
     # It reads of the changes, and gets points of the metric itself.
     send(two, [now - 10], 4.0)
-    wait_until(lambda: "policies on other nodes" in two.logs(), 30, "the rules between were not found")
+
+    def is_whole():
+        points = {at: value for at, value in model.stage(0).items() if now - 9000 <= at}
+        return shown(two, name, now - 9000, now, 20_000)[name] == points
+
+    wait_until(is_whole, 30, "points of the rules between are missing")
     compare_both("as it is back")
     send(two, [now - 5000, now - 2500], 7.0)
     compare_both("after late points through it")

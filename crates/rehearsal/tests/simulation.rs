@@ -213,7 +213,7 @@ fn rules_that_change_on_one_node_after_the_other_are_served_as_the_model_says() 
 #[test]
 fn first_steps_that_change_on_one_node_after_the_other_are_served_as_the_model_says() {
     let seeds = FIRST_STEPS_OF_NODES..ROWS_AWAY;
-    Suite { name: "first steps of nodes", seeds, steps: 60, short: 1, full: 2000, perform: perform_nodes }.run();
+    Suite { name: "first steps of nodes", seeds, steps: 60, short: 6, full: 2000, perform: perform_nodes }.run();
 }
 
 #[test]

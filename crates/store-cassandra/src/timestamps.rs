@@ -6,7 +6,11 @@
 //! Other metrics stay by the calendar: a node that has followed a deletion may not have followed the next one yet, and what it writes of that
 //! one's metrics must be earlier.
 
-use std::{collections::HashMap, sync::Arc, time::Instant};
+use std::{
+    collections::HashMap,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use parking_lot::{Mutex, MutexGuard};
 use store::Run;
@@ -19,6 +23,9 @@ use crate::{
 
 /// Deleted metrics whose own times are known, at most: some megabytes. Beyond that number all metrics have the times of the deletion.
 const MOST_DELETED: usize = 65_536;
+
+/// Interval between two looks which of them are as all others again.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// Gives out timestamps, microseconds since 1970.
 #[derive(Debug)]
@@ -35,6 +42,8 @@ struct Given {
     at: Option<Instant>,
     /// The latest one of each metric that was deleted lately, and when it was that.
     deleted: HashMap<Uuid, (i64, Instant)>,
+    /// When to look which of these the calendar has passed.
+    sweep_at: Option<Instant>,
     /// The time of the latest deletion.
     last_deletion: i64,
 }
@@ -62,11 +71,21 @@ impl Given {
         deleted + 1
     }
 
+    /// Forgets metrics that are written by the calendar again. Without this each write would look for its metrics among them.
+    fn sweep(&mut self, now: i64, instant: Instant) {
+        if self.sweep_at.is_some_and(|at| at <= instant) {
+            self.deleted.retain(|_, (time, at)| now <= time.saturating_add(half_since(*at, instant)));
+            self.sweep_at = (!self.deleted.is_empty()).then(|| instant + SWEEP_EVERY);
+        }
+    }
+
     /// What is written of these metrics from now on has later times.
     fn note_deleted(&mut self, metrics: impl Iterator<Item = Uuid>, time: i64, (now, instant): (i64, Instant)) {
+        self.sweep_at = self.sweep_at.or(Some(instant + SWEEP_EVERY));
         for metric in metrics {
             if MOST_DELETED <= self.deleted.len() && !self.deleted.contains_key(&metric) {
-                self.deleted.retain(|_, (time, at)| now <= time.saturating_add(half_since(*at, instant)));
+                self.sweep_at = Some(instant);
+                self.sweep(now, instant);
                 if MOST_DELETED <= self.deleted.len() {
                     self.last = self.last.max(time);
                     return;
@@ -179,6 +198,7 @@ impl Timestamps {
         let (now, instant) = self.calendar.lock().now_at();
         let mut given = self.given.lock();
         given.go_on(instant);
+        given.sweep(now, instant);
         let first = now.max(given.last + 1);
         given.last = first + number.max(1) as i64 - 1;
         (given, first, instant)
@@ -187,8 +207,6 @@ impl Timestamps {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use host::ManualClock;
     use metric::{Aggregation, MetricId, Stage, Table};
 
@@ -301,6 +319,18 @@ mod tests {
             (timestamps.take(id("b")), timestamps.take(id("a"))),
             (1_700_000_060_000_000, 1_700_000_080_000_001)
         );
+    }
+
+    #[test]
+    fn deleted_metrics_that_no_point_comes_of_are_forgotten() {
+        let clock = Arc::new(ManualClock::at(1_700_000_000));
+        let timestamps = timestamps(&clock);
+        timestamps.of_deletion(&[id("a"), id("b")]);
+        for left in [2, 2, 2, 0, 0] {
+            clock.advance(Duration::from_secs(11));
+            timestamps.take(id("c"));
+            assert_eq!(timestamps.given.lock().deleted.len(), left, "at {:?}", clock.since_epoch());
+        }
     }
 
     #[test]
