@@ -204,3 +204,23 @@ fn late_points_that_a_damaged_file_has_lost_are_reported_and_the_file_is_kept() 
         assert_eq!(losses.len(), 1, "{place}: {losses:?}");
     }
 }
+
+#[test]
+fn a_draft_of_late_points_that_a_kill_left_is_removed_and_costs_nothing() {
+    let folder = DataFolder { retentions: "1s:1h,10s:6h,60s:1d", ..DataFolder::new() };
+    let send_one = |age: i64| {
+        live(&folder, &|ingest, life| {
+            life.block_on(async {
+                send(ingest, [(now() - age, 1.0)]).await;
+                ingest.flush().await.unwrap();
+            });
+        });
+    };
+    send_one(20);
+    let journal = folder.dir.path().join("journal");
+    assert!(journal.is_dir(), "the journal is there");
+    let draft = journal.join("late-1800000000-0.points.new");
+    fs::write(&draft, b"half of it").unwrap();
+    send_one(10);
+    assert!(!draft.exists() && !folder.dir.path().join("damaged").exists());
+}

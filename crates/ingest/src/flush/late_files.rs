@@ -17,6 +17,9 @@ use metric::{Retention, Timestamp};
 use super::plan::JobPoints;
 use crate::wal::{JournalDamage, LATE_FILE, LoosePoints, loose_segment};
 
+/// The end of the name of a file that is being written, as of all files that are replaced.
+const DRAFT: &str = ".new";
+
 /// Keeps such points.
 pub(crate) struct LateFiles {
     host: Host,
@@ -29,6 +32,13 @@ pub(crate) struct LateFiles {
 impl LateFiles {
     /// In the folder of the journal.
     pub(crate) fn new(host: Host, time: Arc<JudgingTime>, dir: PathBuf, damage: JournalDamage) -> LateFiles {
+        // What a process left that ended in the middle: the journal has these points.
+        let is_draft = |name: &str| name.starts_with(LATE_FILE) && name.ends_with(DRAFT);
+        for entry in host.disk.read_dir(&dir).into_iter().flatten() {
+            if entry.name.to_str().is_some_and(is_draft) {
+                let _ = host.disk.remove_file(&entry.path);
+            }
+        }
         LateFiles { host, time, dir, damage, files: AtomicU64::new(0) }
     }
 
@@ -52,8 +62,9 @@ impl LateFiles {
             }
             // Whole, or not there: the journal has the points until this returns.
             if let Err(error) = replace_file(&**disk, &path, &bytes) {
-                // It may be there, and not durable.
+                // It may be there, and not durable; or a part of it, which takes the room of the next attempt.
                 let _ = disk.remove_file(&path);
+                let _ = disk.remove_file(&self.dir.join(format!("{name}{DRAFT}")));
                 return Err(error);
             }
             self.damage.report_late(&path, bytes.len() as u64);
