@@ -20,7 +20,7 @@ use std::{
 };
 
 use host::{Clock, MinuteLog};
-use ingest::{Ingest, is_kept_otherwise};
+use ingest::Ingest;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use store::{NameStore, SharedMetric, StoreError};
@@ -261,35 +261,29 @@ impl Follower {
             metrics.extend(found);
         }
         self.rescan.created(metrics.iter().map(|metric| metric.name.as_str()));
-        let mut asked = self.with_other_policies(&metrics, written);
+        let mut asked: HashSet<String> = HashSet::new();
         if !state.has_polled {
-            asked.extend(self.ingest.kept_otherwise(&metrics).into_iter().map(|record| record.name));
-        }
-        if !asked.is_empty() {
+            let otherwise = self.ingest.kept_otherwise(&metrics).into_iter().map(|record| record.name);
+            asked.extend(otherwise);
             metrics.retain(|metric| !asked.contains(&metric.name));
-            metrics.extend(driver.lookup(asked.into_iter().collect()).await?);
+        }
+        // Of one that is told of long after its creation, and is not known, the tables of names have the policies before.
+        asked.extend(self.unknown(metrics.iter().filter(|metric| 0 < metric.since)));
+        if !asked.is_empty() {
+            let found = driver.lookup(asked.into_iter().collect()).await?;
+            let names: HashSet<&str> = found.iter().map(|metric| metric.name.as_str()).collect();
+            metrics.retain(|metric| !names.contains(metric.name.as_str()));
+            metrics.extend(found);
         }
         adopt(metrics, &*self.local, &self.ingest).await.map(drop)
     }
 
-    /// Metrics of a row that tells of a change of policy, and that this node knows by no other policy than the new one, if at all: the tables of
-    /// names have those before.
-    fn with_other_policies(&self, metrics: &[SharedMetric], written: i64) -> HashSet<String> {
-        let is_change = |metric: &&SharedMetric| metric.created_on.is_some_and(|created| is_change(created, written));
+    /// The names of metrics that this node does not know.
+    fn unknown<'a>(&self, metrics: impl Iterator<Item = &'a SharedMetric>) -> Vec<String> {
         let registry = self.ingest.registry();
-        let ids: Vec<(&SharedMetric, Option<MetricId>)> = {
-            let names = registry.read();
-            let id = |name: &str| names.find(registry.hash(name.as_bytes()), name.as_bytes());
-            metrics.iter().filter(is_change).map(|metric| (metric, id(&metric.name))).collect()
-        };
-        let is_only = |id: MetricId, policy: &Policy| {
-            registry.policies(id).is_none_or(|history| {
-                history.len() == 1 && !is_kept_otherwise(&registry.policy(history.current()), policy)
-            })
-        };
-        let has_no_other =
-            |(metric, id): &(&SharedMetric, Option<MetricId>)| id.is_none_or(|id| is_only(id, &metric.policy));
-        ids.into_iter().filter(has_no_other).map(|(metric, _)| metric.name.clone()).collect()
+        let names = registry.read();
+        let is_unknown = |name: &str| names.find(registry.hash(name.as_bytes()), name.as_bytes()).is_none();
+        metrics.map(|metric| &metric.name).filter(|name| is_unknown(name)).cloned().collect()
     }
 
     /// Up to which time a deletion hides what is written, whose row has this time, microseconds since 1970: as its node goes on meanwhile,

@@ -140,7 +140,7 @@ impl<'a> Iterator for Groups<'a> {
                 partitions += partitions_of(self.registry, **metric);
                 partitions <= SHARED_PARTITIONS
             };
-            size = size.min(self.metrics.iter().take_while(fits).count().max(1));
+            size = self.metrics[..size].iter().take_while(fits).count().max(size.min(1));
         }
         let (group, left) = self.metrics.split_at_checked(size).filter(|(group, _)| !group.is_empty())?;
         self.metrics = left;

@@ -12,6 +12,9 @@ use crate::policy_changes::PolicyChanges;
 /// How much an xFilesFactor may differ from itself in the tables, which have six digits.
 const ROUNDED: f64 = 1e-6;
 
+/// Metrics whose policies are learnt under one lock: points wait for as long.
+const LEARNT_TOGETHER: usize = 1 << 10;
+
 /// Whether shared tables keep a metric otherwise than a policy, as far as they tell: not the list of its methods.
 pub fn is_kept_otherwise(known: &Policy, shared: &Policy) -> bool {
     known.retention != shared.retention
@@ -27,7 +30,7 @@ fn taken_over(known: &Policy, shared: &Policy) -> Policy {
 
 impl PolicyChanges {
     /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
-    /// records with the policy of the tables, which holds since the time that these tell, or from now on. None while the clock is in doubt.
+    /// records with the policy of the tables, which holds since the time that these tell, where this node did not run then, or from now on. None while the clock is in doubt.
     pub(crate) fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
         let now = self.time.now();
         if !now.is_certain() {
@@ -51,8 +54,10 @@ impl PolicyChanges {
         }
         let record = |(id, metric): (MetricId, &SharedMetric)| {
             let mut record = self.registry.records(&[id]).pop()?;
-            // Rows have the terms of the policy in force in the time of their slots, whichever node reads them.
-            let since = Some(metric.since.min(now.low())).filter(|since| 0 < *since).unwrap_or(now.low());
+            // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
+            // stored itself by the policy before is of that one's time.
+            let is_later = self.time.ran_until().is_none_or(|until| until < metric.since);
+            let since = if 0 < metric.since && is_later { metric.since.min(now.low()) } else { now.low() };
             let since = self.registry.policies(id)?.next_change(since);
             let policy = taken_over(&record.policies.last()?.policy, &metric.policy);
             record.policies.push(PolicyChange { since, policy });
@@ -69,42 +74,49 @@ impl PolicyChanges {
                 |metric: &SharedMetric| names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes());
             metrics.iter().filter_map(|metric| Some((id(metric)?, metric))).collect()
         };
-        let others = known.into_iter().filter_map(|(id, metric)| Some((id, metric, self.others(id, metric)?)));
-        let others: Vec<(MetricId, &SharedMetric, Vec<PolicyChange>)> = others.collect();
-        if others.is_empty() {
+        let told: Vec<(MetricId, &SharedMetric)> =
+            known.into_iter().filter(|(id, metric)| self.tells(*id, metric)).collect();
+        if told.is_empty() {
             return 0;
         }
-        self.rules.admit_earlier(others.iter().flat_map(|(.., others)| others).map(|change| &change.policy));
-        let is_recovering = self.memtable.is_recovering();
-        let memtable = self.memtable.lock();
-        // A replay goes by the places of policies in histories.
-        if self.back_pressure.is_spilling() || is_recovering {
-            return 0;
-        }
-        let learn = |(id, metric, others): &(MetricId, &SharedMetric, Vec<PolicyChange>)| {
+        let policies = |metric: &&SharedMetric| {
+            metric.earlier.iter().map(|change| change.policy.clone()).chain([metric.policy.clone()]).collect::<Vec<_>>()
+        };
+        let all: Vec<Policy> = told.iter().flat_map(|(_, metric)| policies(metric)).collect();
+        self.rules.admit_earlier(all.iter());
+        let learn = |(id, metric): &(MetricId, &SharedMetric)| {
             let span = |change: &PolicyChange| {
                 Some(PolicySpan { since: change.since, policy: self.registry.try_intern(&change.policy)? })
             };
-            let others: Vec<PolicySpan> = others.iter().filter_map(span).collect();
-            let current = self.registry.policies(*id).map(|history| self.registry.policy(history.current()));
-            // Otherwise the time is that of another policy.
-            let is_current = current.is_some_and(|current| !is_kept_otherwise(&current, &metric.policy));
-            self.registry.learn(*id, &others, if is_current { metric.since } else { 0 })
+            let earlier: Vec<PolicySpan> = metric.earlier.iter().filter_map(span).collect();
+            let is_current = self.is_current(*id, &metric.policy);
+            let others_now = if is_current { None } else { self.registry.try_intern(&metric.policy) };
+            self.registry.learn(*id, &earlier, (others_now, metric.since))
         };
-        let learnt = others.iter().filter(|others| learn(others)).count();
-        drop(memtable);
+        let mut learnt = 0;
+        for together in told.chunks(LEARNT_TOGETHER) {
+            let is_recovering = self.memtable.is_recovering();
+            let _memtable = self.memtable.lock();
+            // A replay goes by the places of policies in histories.
+            if self.back_pressure.is_spilling() || is_recovering {
+                break;
+            }
+            learnt += together.iter().filter(|told| learn(told)).count();
+        }
         learnt
     }
 
-    /// The policies of a metric by the tables whose retention it never had on this node. Points are found by the retention alone.
-    fn others(&self, id: MetricId, metric: &SharedMetric) -> Option<Vec<PolicyChange>> {
-        let history = self.registry.policies(id)?;
+    /// Whether tables tell of a policy that a metric never had on this node, or of another one in force.
+    fn tells(&self, id: MetricId, metric: &SharedMetric) -> bool {
+        let Some(history) = self.registry.policies(id) else { return false };
         let had: Vec<Arc<Policy>> = history.iter().map(|span| self.registry.policy(span.policy)).collect();
-        let present = PolicyChange { since: metric.since, policy: metric.policy.clone() };
-        let of_tables = metric.earlier.iter().chain([&present]);
-        let is_new = |change: &&PolicyChange| !had.iter().any(|had| had.retention == change.policy.retention);
-        let others: Vec<PolicyChange> = of_tables.filter(is_new).cloned().collect();
-        (!others.is_empty()).then_some(others)
+        let is_new = |change: &PolicyChange| !had.iter().any(|had| had.retention == change.policy.retention);
+        metric.earlier.iter().any(is_new) || !self.is_current(id, &metric.policy)
+    }
+
+    fn is_current(&self, id: MetricId, policy: &Policy) -> bool {
+        let current = self.registry.policies(id).map(|history| self.registry.policy(history.current()));
+        current.is_some_and(|current| !is_kept_otherwise(&current, policy))
     }
 
     /// Puts the policies of [`PolicyChanges::kept_otherwise`] in force, once their records are on the disk. A metric that got points

@@ -28,6 +28,14 @@ const MOST_OF_BLOCK: u64 = 256;
 /// Points may come this many seconds after a change of policy under the older one, whose clock was ahead.
 const AHEAD: i64 = 3600;
 
+/// The same where others write the tables, whose rules may change later.
+const AHEAD_OF_OTHERS: i64 = 86_400;
+
+/// Until when points of a policy may have come that ended here then.
+pub(crate) fn may_come_until(ended: Timestamp, is_alone: bool) -> Timestamp {
+    ended.saturating_add(if is_alone { AHEAD } else { AHEAD_OF_OTHERS })
+}
+
 /// A metric's policy, and others that it has or had.
 pub(crate) struct OlderPolicies {
     policy: Arc<Policy>,
@@ -87,9 +95,11 @@ impl OlderPolicies {
         for before in (0..place).rev().filter(|before| history[*before].policy != id) {
             let (span, ended) = (history[before], history.ended(before));
             let Some(policy) = policy(span.policy) else { continue };
-            let times = span.since - policy.retention.longest().duration()..ended.saturating_add(AHEAD);
+            let times = span.since - policy.retention.longest().duration()..may_come_until(ended, table.is_alone);
             match older.iter_mut().find(|(id, _)| *id == span.policy) {
-                Some((_, known)) => known.times.start = known.times.start.min(times.start),
+                Some((_, known)) => {
+                    known.times = known.times.start.min(times.start)..known.times.end.max(times.end);
+                }
                 None => older.push((span.policy, Older { policy, times })),
             }
         }

@@ -62,11 +62,11 @@ impl PolicyHistory {
         self.last().map_or(now, |last| now.max(last.since + 1))
     }
 
-    /// When the policy at a place ended: since when the next one has been in force, or never. Those that others had
-    /// ([`Registry::learn`](crate::Registry::learn)) are in front and begin with the first one: they may last until that one ended.
+    /// When the policy at a place ended here: since when the next one has been in force. Never for those that others had
+    /// ([`Registry::learn`](crate::Registry::learn)): they may have it still.
     pub fn ended(&self, place: usize) -> Timestamp {
-        let next = if 0 < self[place].since { place + 1 } else { self.partition_point(|span| span.since <= 0) };
-        self.get(next).map_or(Timestamp::MAX, |span| span.since)
+        let next = self.get(place + 1).filter(|_| place >= learnt(self));
+        next.map_or(Timestamp::MAX, |span| span.since)
     }
 
     /// Whether older policies may be forgotten whose points are still stored.
@@ -85,6 +85,11 @@ impl Deref for PolicyHistory {
             Inner::Many(many) => many,
         }
     }
+}
+
+/// How many policies in front of the first one of this node are of others: each begins with the one behind it.
+fn learnt(spans: &[PolicySpan]) -> usize {
+    spans.windows(2).take_while(|pair| pair[1].since <= 0).count()
 }
 
 /// Distinct policies by id, and the histories of the few metrics that had more than one.
@@ -182,24 +187,50 @@ impl Policies {
         self.histories.insert(id, shared);
     }
 
-    /// Adds policies that others had to the history of a metric, as far as there is room. Where the metric had this one alone, they are before
-    /// it; otherwise no time of theirs is known here, and they begin with the first one. Returns whether any is new.
-    pub(crate) fn learn(&mut self, id: MetricId, current: PolicyId, others: &[PolicySpan], since: Timestamp) -> bool {
+    /// Adds policies that others had to the history of a metric, as far as there is room: `earlier` before the one in force there, which is
+    /// `others_now` or, if there is none, the one in force here, `since` when. Where the metric had that one alone, the others are before it;
+    /// otherwise no time of theirs is known here, and they are in front of the first one. Tables are found by the retention alone. Returns
+    /// whether any is new.
+    pub(crate) fn learn(
+        &mut self,
+        (id, current): (MetricId, PolicyId),
+        earlier: &[PolicySpan],
+        (others_now, since): (Option<PolicyId>, Timestamp),
+    ) -> bool {
         let history = self.history(id, current);
-        let is_new = |span: &&PolicySpan| !history.iter().any(|known| known.policy == span.policy);
-        let mut spans: Vec<PolicySpan> = others.iter().filter(is_new).copied().collect();
-        if spans.is_empty() || MAX_CHANGES <= spans.len() + history.len() {
-            return false;
-        }
-        if history.len() == 1 && others.last().is_some_and(|last| last.since < since) {
+        let is_alike = |one: PolicyId, other: PolicyId| {
+            let retention = |id: PolicyId| self.get(id).map(|policy| &policy.retention);
+            one == other || retention(one) == retention(other)
+        };
+        let is_new = |policy: PolicyId| !history.iter().any(|known| is_alike(known.policy, policy));
+        let is_any_new = earlier.iter().any(|span| is_new(span.policy));
+        let mut spans: Vec<PolicySpan> = Vec::new();
+        let are_before =
+            earlier.is_sorted_by_key(|span| span.since) && earlier.last().is_some_and(|last| last.since < since);
+        if is_any_new && others_now.is_none() && history.len() == 1 && are_before {
+            spans.extend(earlier);
             spans.push(PolicySpan { since, policy: current });
             spans[0].since = 0;
         } else {
-            spans.iter_mut().for_each(|span| span.since = 0);
+            let is_in_front =
+                |policy: PolicyId| history[..learnt(&history)].iter().any(|known| is_alike(known.policy, policy));
+            let others = earlier.iter().map(|span| span.policy).filter(|&policy| is_new(policy));
+            // One that is in force elsewhere has no end, also where it ended here.
+            for policy in others.chain(others_now.filter(|&policy| !is_in_front(policy))) {
+                if !spans.iter().any(|span| is_alike(span.policy, policy)) {
+                    spans.push(PolicySpan { since: 0, policy });
+                }
+            }
+            if spans.is_empty() {
+                return false;
+            }
             spans.extend(history.iter());
         }
-        self.set_history(id, spans);
-        true
+        let has_room = spans.len() < MAX_CHANGES;
+        if has_room {
+            self.set_history(id, spans);
+        }
+        has_room
     }
 
     /// Forgets the history of a removed metric.
@@ -218,19 +249,26 @@ impl Policies {
         let mut spans = history.to_vec();
         spans.push(PolicySpan { since, policy: new });
         // A policy that held for less than a second stays: points may have come in it.
-        // What the oldest policy kept is gone once its longest stage has passed since it ended.
-        while spans.len() > 1 {
-            let kept = self.get(spans[0].policy).map_or(0, |policy| policy.retention.longest().duration());
-            // One that others had ended with the first one at the latest.
-            let ended = spans[1..].iter().map(|span| span.since).find(|next| spans[0].since < *next).unwrap_or(since);
-            if spans.len() <= MAX_CHANGES && since <= ended.saturating_add(kept) {
+        // What the oldest policy kept is gone once its longest stage has passed since it ended. When those of others ended is not known.
+        let mut front = learnt(&spans);
+        while front + 1 < spans.len() {
+            let kept = self.get(spans[front].policy).map_or(0, |policy| policy.retention.longest().duration());
+            let has_room = spans.len() <= MAX_CHANGES;
+            if has_room && since <= spans[front + 1].since.saturating_add(kept) {
                 break;
             }
-            spans.remove(0);
+            if !has_room && 0 < front {
+                front -= 1;
+                spans.remove(0);
+            } else {
+                spans.remove(front);
+            }
         }
         // What is left may begin or end with the policy it began with, or be a single one.
-        spans.dedup_by_key(|span| span.policy);
-        spans[0].since = 0;
+        let mut own = spans.split_off(front);
+        own.dedup_by_key(|span| span.policy);
+        own[0].since = 0;
+        spans.extend(own);
         self.set_history(id, spans);
     }
 
@@ -267,45 +305,70 @@ mod tests {
     #[test]
     fn a_metric_of_one_policy_learns_those_before_it_with_their_times() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn(METRIC, 2, &others(&[(5, 0), (700, 1)]), 900));
+        assert!(policies.learn((METRIC, 2), &others(&[(5, 0), (700, 1)]), (None, 900)));
         assert_eq!(spans(&policies, 2), [(0, 0), (700, 1), (900, 2)]);
-        assert!(!policies.learn(METRIC, 2, &others(&[(5, 0), (700, 1)]), 900), "they are known");
+        assert!(!policies.learn((METRIC, 2), &others(&[(5, 0), (700, 1)]), (None, 900)), "they are known");
         let history = policies.history(METRIC, 2);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [700, 900, Timestamp::MAX]);
     }
 
     #[test]
-    fn policies_of_others_whose_time_is_not_known_are_in_front_and_last_as_long_as_the_first_one() {
+    fn a_policy_that_was_in_force_twice_is_learnt_twice() {
         let mut policies = policies([10, 20, 30, 40]);
-        policies.change(METRIC, 0, 1, 5000);
-        assert!(policies.learn(METRIC, 1, &others(&[(0, 0), (4000, 2)]), 5000));
-        assert_eq!(spans(&policies, 1), [(0, 2), (0, 0), (5000, 1)]);
-        let history = policies.history(METRIC, 1);
-        assert_eq!([0, 1, 2].map(|place| history.ended(place)), [5000, 5000, Timestamp::MAX]);
-        // They go when what they kept since the end of the first one has expired.
-        policies.change(METRIC, 1, 3, 5000 + 600);
-        assert_eq!(spans(&policies, 3), [(0, 2), (0, 0), (5000, 1), (5600, 3)]);
-        // So does the second one, which kept less than the third.
-        policies.change(METRIC, 3, 1, 5000 + 1801);
-        assert_eq!(spans(&policies, 1), [(0, 3), (6801, 1)]);
+        assert!(policies.learn((METRIC, 0), &others(&[(0, 0), (500, 1)]), (None, 900)));
+        assert_eq!(spans(&policies, 0), [(0, 0), (500, 1), (900, 0)]);
     }
 
     #[test]
-    fn another_policy_in_force_on_other_nodes_is_learnt_without_an_end() {
+    fn policies_of_others_whose_time_is_not_known_are_in_front_and_stay() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn(METRIC, 0, &others(&[(9000, 1)]), 0));
+        policies.change(METRIC, 0, 1, 5000);
+        assert!(policies.learn((METRIC, 1), &others(&[(0, 0), (4000, 2)]), (None, 5000)));
+        assert_eq!(spans(&policies, 1), [(0, 2), (0, 0), (5000, 1)]);
+        let history = policies.history(METRIC, 1);
+        assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, 5000, Timestamp::MAX]);
+        policies.change(METRIC, 1, 3, 5600);
+        assert_eq!(spans(&policies, 3), [(0, 2), (0, 0), (5000, 1), (5600, 3)]);
+        // What those of this node kept since they ended has expired.
+        policies.change(METRIC, 3, 1, 6801);
+        assert_eq!(spans(&policies, 1), [(0, 2), (0, 3), (6801, 1)]);
+        for since in (6802..).take(2 * MAX_CHANGES) {
+            let current = policies.history(METRIC, 1).current();
+            policies.change(METRIC, current, if current == 1 { 3 } else { 1 }, since);
+        }
+        let history = policies.history(METRIC, 1);
+        assert_eq!(
+            (history.len(), learnt(&history), history[0].since),
+            (MAX_CHANGES, 0, 0),
+            "there is no room for them"
+        );
+    }
+
+    #[test]
+    fn a_policy_that_others_have_now_is_learnt_without_an_end_whatever_was_here_before() {
+        let mut policies = policies([10, 20, 30, 40]);
+        assert!(policies.learn((METRIC, 0), &[], (Some(1), 9000)));
         assert_eq!(spans(&policies, 0), [(0, 1), (0, 0)]);
-        let history = policies.history(METRIC, 0);
-        assert_eq!((history.ended(0), history.current()), (Timestamp::MAX, 0));
-        assert_eq!(history.next_change(77), 77);
+        policies.change(METRIC, 0, 2, 9500);
+        assert_eq!(spans(&policies, 2), [(0, 1), (0, 0), (9500, 2)]);
+        // Another node goes back to one that was in force here, too.
+        assert!(policies.learn((METRIC, 2), &others(&[(0, 0), (9500, 2)]), (Some(0), 9600)));
+        assert!(!policies.learn((METRIC, 2), &others(&[(0, 0), (9500, 2)]), (Some(0), 9600)), "it is known");
+        assert_eq!(spans(&policies, 2), [(0, 0), (0, 1), (0, 0), (9500, 2)]);
+        let history = policies.history(METRIC, 2);
+        assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, Timestamp::MAX, 9500]);
+        assert_eq!((history.current(), history.next_change(77)), (2, 9501));
     }
 
     #[test]
     fn no_more_policies_are_learnt_than_a_history_has_room_for() {
         let mut policies = policies([10, 20, 30, 40]);
-        let many: Vec<PolicySpan> =
-            (1..MAX_CHANGES as PolicyId).map(|policy| PolicySpan { since: 0, policy }).collect();
-        assert!(!policies.learn(METRIC, 0, &many, 0));
-        assert!(policies.learn(METRIC, 0, &many[1..], 0));
+        let mut many = Vec::new();
+        for minutes in 50..50 + MAX_CHANGES as u32 - 1 {
+            let retention = format!("{minutes}*60s").parse().unwrap();
+            many.push(PolicySpan { since: 0, policy: policies.intern(&Policy { retention, ..Policy::default() }) });
+        }
+        assert!(!policies.learn((METRIC, 0), &many, (None, 0)));
+        assert!(policies.learn((METRIC, 0), &many[1..], (None, 0)));
     }
 }

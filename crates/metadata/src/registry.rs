@@ -148,12 +148,12 @@ impl Registry {
         Some(self.policies.read().history(id, current))
     }
 
-    /// Adds policies to the history of a metric that others had for it, with their times, the oldest first, before the one in force, which the
-    /// others have had since then (0 where that is not known). Points may be stored under them. Returns whether any is new.
-    pub fn learn(&self, id: MetricId, others: &[PolicySpan], since: Timestamp) -> bool {
+    /// Adds policies to the history of a metric that others had for it, with their times, the oldest first, and the one in force there, where it
+    /// is another one than here, with the time since when. Points may be stored under them. Returns whether any is new.
+    pub fn learn(&self, id: MetricId, earlier: &[PolicySpan], now: (Option<PolicyId>, Timestamp)) -> bool {
         let table = self.names.read();
         let mut policies = self.policies.write();
-        table.record(id).is_some_and(|record| policies.learn(id, record.policy, others, since))
+        table.record(id).is_some_and(|record| policies.learn((id, record.policy), earlier, now))
     }
 
     /// Of some metrics, those that had other policies before, each with the longest step of the policy in force, seconds.

@@ -27,8 +27,15 @@ use crate::{
 const ASKED_AT_ONCE: usize = 100;
 
 impl Points {
-    /// Deletes the points that were written before `timestamp`, microseconds. Those that expired are left to expire.
-    pub(crate) async fn delete(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
+    /// Deletes the points that were written so far. Those that expired are left to expire.
+    pub(crate) async fn delete(&self, records: &[MetricRecord]) -> Result<(), StoreError> {
+        if records.is_empty() {
+            // As a deletion asks first, to see whether the tables can be written.
+            return Ok(());
+        }
+        // Before the time of the deletion is taken: others write by later times once that is 20 seconds ago.
+        let found = self.find_in_other_tables(records).await?;
+        let timestamp = self.timestamps.of_deletion(&rows::metric_ids(records));
         let mut tables: Vec<(Table, Timestamp)> = Vec::new();
         for record in records {
             for (table, longest) in tables_of(record) {
@@ -49,15 +56,18 @@ impl Points {
                 self.delete_partitions(&packed.name, &partitions, ids(), timestamp).await?;
             }
         }
-        self.delete_in_other_tables(records, timestamp).await
+        for (table, partitions) in found {
+            self.delete_each(&table, &partitions, timestamp).await?;
+        }
+        Ok(())
     }
 
-    /// Deletes what tables have that are of no policy of a metric.
-    async fn delete_in_other_tables(&self, records: &[MetricRecord], timestamp: i64) -> Result<(), StoreError> {
-        if records.is_empty() {
-            // As a deletion asks first, to see whether the tables can be written.
-            return Ok(());
-        }
+    /// The partitions that tables have which are of no policy of a metric.
+    async fn find_in_other_tables(
+        &self,
+        records: &[MetricRecord],
+    ) -> Result<Vec<(String, Vec<(Uuid, i64)>)>, StoreError> {
+        let mut all = Vec::new();
         let ids: Vec<Uuid> = records.iter().map(|record| rows::metric_id(&record.name)).collect();
         let of_policies: Vec<HashSet<String>> = records
             .iter()
@@ -74,9 +84,9 @@ impl Points {
             }
             let partitions = partitions(stage, self.clock.now(), longest.max(stage.duration()));
             let found = self.found_partitions(&table, &others, &partitions).await?;
-            self.delete_each(&table, &found, timestamp).await?;
+            all.push((table, found));
         }
-        Ok(())
+        Ok(all)
     }
 
     /// Name and stage of each table of points that the keyspace has, of rows and packed ones.

@@ -6,12 +6,7 @@ use metric::Timestamp;
 use store::{Cells, DriverFuture, Fetch, MetricRecord, OwnRows, PointStore, Run, SharedPoints, Usage};
 
 use crate::{
-    Calendar, ConnectError, Layout, Options,
-    names::Names,
-    peers::Peers,
-    points::Points,
-    rows::{metric_id, metric_ids},
-    session,
+    Calendar, ConnectError, Layout, Options, names::Names, peers::Peers, points::Points, rows::metric_id, session,
 };
 
 /// Points and names in Cassandra.
@@ -116,9 +111,8 @@ impl SharedPoints for CassandraDriver {
 
     /// Points first: a name that is left is found, and deleted again.
     fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        let timestamp = self.points.timestamps.of_deletion(&metric_ids(&metrics));
         Box::pin(async move {
-            self.points.delete(&metrics, timestamp).await?;
+            self.points.delete(&metrics).await?;
             let names: Vec<String> = metrics.into_iter().map(|metric| metric.name).collect();
             self.names.delete(&names).await
         })

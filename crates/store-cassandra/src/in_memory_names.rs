@@ -86,7 +86,7 @@ impl SharedTables for InMemoryWriter {
     fn put_names<'a>(&'a self, records: &'a [MetricRecord]) -> DriverFuture<'a, ()> {
         Box::pin(async move {
             for record in records {
-                self.change_names(|tables| tables.names.put(record)).await?;
+                self.change_names(|tables| tables.names.put(record, self.now())).await?;
             }
             Ok(())
         })

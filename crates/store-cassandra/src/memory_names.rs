@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use metric::Policy;
+use metric::{Policy, Timestamp};
 use store::{MetricRecord, SharedMetric};
 
 use crate::{
@@ -26,17 +26,14 @@ pub(crate) fn kept(policy: &Policy) -> Policy {
 }
 
 impl MemoryNames {
-    pub(crate) fn put(&mut self, record: &MetricRecord) {
-        let (mut policies, known) = (record.policies.clone(), self.metrics.get(&record.name));
-        if let Some(known) = known.filter(|_| 1 < policies.len()) {
-            config::add_known(&mut policies, known);
+    pub(crate) fn put(&mut self, record: &MetricRecord, now: Timestamp) {
+        let mut policies = record.policies.clone();
+        if let Some(known) = self.metrics.get(&record.name) {
+            config::add_known(&mut policies, known, now);
         }
         let Some(config) = config::config_of(&policies) else { return };
         let pairs = || config.iter().map(|(key, value)| (*key, value.as_str()));
-        let (earlier, since) = match known {
-            Some(known) if policies.len() == 1 => (known.earlier.clone(), known.since),
-            _ => config::before(pairs()),
-        };
+        let (earlier, since) = config::before(pairs());
         let metric = SharedMetric {
             name: record.name.clone(),
             policy: config::policy(pairs()).expect("a policy of ours can be read"),

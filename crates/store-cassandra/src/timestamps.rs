@@ -87,6 +87,7 @@ impl Given {
                 self.sweep_at = Some(instant);
                 self.sweep(now, instant);
                 if MOST_DELETED <= self.deleted.len() {
+                    self.go_on(instant);
                     self.last = self.last.max(time);
                     return;
                 }

@@ -231,7 +231,15 @@ async fn written_names_are_scanned_and_looked_up() {
     let of_all: Vec<PolicyChange> =
         of_all.map(|(policy, since)| PolicyChange { since, policy: policy.clone() }).collect();
     let metric = lookup("a.b.c").await;
-    assert_eq!((before(&metric), metric.policy), ((of_all, changed.since), average));
+    assert_eq!((before(&metric), &metric.policy), ((of_all.clone(), changed.since), &average));
+
+    // One that has not read the names makes a metric by other rules.
+    let fresh = keyspaces.driver().await;
+    fresh.put_names(&[record(0, "a.b.c", &policies[1], 1_700_000_900), record(1, "new", &average, 7)]).await.unwrap();
+    let metric = lookup("a.b.c").await;
+    assert_eq!((metric.earlier, metric.policy), ([of_all, vec![changed]].concat(), policies[1].clone()));
+    assert!((node::now() - metric.since).abs() < 60, "{}", metric.since);
+    assert_eq!(before(&lookup("new").await), (Vec::new(), 0));
     keyspaces.drop().await;
 }
 

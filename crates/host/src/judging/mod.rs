@@ -112,6 +112,8 @@ pub struct JudgingTime {
     /// The mark that the start found, where `reached` began beyond it: [`MARK_AGE`] is not a part of the mark, or each start
     /// would add it again.
     found: Option<i64>,
+    /// Until when the process before ran, at most.
+    ran_until: Option<i64>,
     is_doubtful: AtomicBool,
     doubt: Mutex<Option<Doubt>>,
     jumps: AtomicU64,
@@ -146,6 +148,7 @@ impl JudgingTime {
             offset: AtomicI64::new(now),
             reached: AtomicI64::new(now),
             found: None,
+            ran_until: None,
             is_doubtful: AtomicBool::new(false),
             doubt: Mutex::default(),
             jumps: AtomicU64::new(0),
@@ -185,6 +188,7 @@ impl JudgingTime {
 
     fn compare_at_start(&mut self, mark: Option<i64>) {
         let clock = self.clock.now();
+        self.ran_until = mark.map(|mark| mark.saturating_add(MARK_AGE));
         let known = match mark {
             Some(mark) => mark,
             None if clock < EARLIEST => EARLIEST,
@@ -202,6 +206,11 @@ impl JudgingTime {
             self.is_doubtful = AtomicBool::new(true);
             self.jumps = AtomicU64::new(1);
         }
+    }
+
+    /// Until when the process before ran, at most, Unix seconds. `None` where there was none.
+    pub fn ran_until(&self) -> Option<i64> {
+        self.ran_until
     }
 
     /// The time by which points are judged now. Finds a jump of the clock at once.

@@ -9,6 +9,7 @@ use store::{Cells, CoarserSlots};
 
 use super::reading::{Answer, Reading, Unread};
 use crate::{
+    older_cells::may_come_until,
     policy_table::PolicyTable,
     shared_rows::{SharedRows, has_table},
 };
@@ -53,7 +54,7 @@ pub(super) fn coarser_parts(place: usize, reading: &Reading, table: &PolicyTable
         // Late points of that time may have come after the change, under the newer policy; so the older one
         // is asked for its whole time, and only fills what the newer one leaves empty.
         let (from, until) =
-            (from.max(began - policy.retention.longest().duration()), until.min(ended.saturating_add(1)));
+            (from.max(began - policy.retention.longest().duration()), until.min(may_come_until(ended, table.is_alone)));
         // Slots in this very table are read anyway, and those that are empty there are empty.
         if until <= from || has_table(policy, reading.table()) {
             continue;

@@ -105,19 +105,30 @@ fn parse_before(text: &str) -> Option<(Vec<PolicyChange>, Timestamp)> {
     is_ordered.then_some((before, since))
 }
 
-/// Adds to the policies of a metric those that its row has and they lack, before the one that holds.
-pub(crate) fn add_known(policies: &mut Vec<PolicyChange>, known: &SharedMetric) {
-    let Some(last) = policies.pop() else { return };
+/// Adds to the policies of a metric those that its row has and they lack, before the one that holds. Where that one is alone, it is of this time,
+/// unless the row has it already.
+pub(crate) fn add_known(policies: &mut Vec<PolicyChange>, known: &SharedMetric, now: Timestamp) {
+    let Some(mut last) = policies.pop() else { return };
+    let is_same = is_kept_alike(&last.policy, &known.policy);
     let present = PolicyChange { since: known.since, policy: known.policy.clone() };
-    for change in known.earlier.iter().chain([&present]) {
-        let is_there = |one: &PolicyChange| is_kept_alike(&one.policy, &change.policy);
-        if !policies.iter().any(is_there) && !is_there(&last) {
-            policies.push(PolicyChange { since: change.since.min(last.since), policy: change.policy.clone() });
+    let of_row = || known.earlier.iter().chain(Some(&present).filter(|_| !is_same));
+    if policies.is_empty() {
+        last.since = if is_same { known.since } else { now.max(known.since) };
+        policies.extend(of_row().cloned());
+    }
+    for change in of_row() {
+        let are_of_unknown_times = 1 < policies.iter().filter(|own| own.since == 0).count();
+        match policies.iter_mut().find(|own| is_kept_alike(&own.policy, &change.policy)) {
+            Some(own) if own.since == 0 && are_of_unknown_times => own.since = change.since.min(last.since),
+            Some(_) => {}
+            None => policies.push(PolicyChange { since: change.since.min(last.since), policy: change.policy.clone() }),
         }
     }
     policies.sort_by_key(|change| change.since);
+    if let Some(first) = policies.first_mut() {
+        first.since = 0;
+    }
     policies.push(last);
-    policies[0].since = 0;
 }
 
 /// Whether the tables tell two policies apart.
@@ -353,7 +364,7 @@ mod tests {
         };
         let added = |own: &[(Timestamp, &str)], known: &SharedMetric| {
             let mut policies = own.iter().map(|(since, retention)| change(*since, retention)).collect();
-            add_known(&mut policies, known);
+            add_known(&mut policies, known, 1000);
             policies.iter().map(|one| format!("{} {}", one.since, one.policy.retention)).collect::<Vec<_>>().join(", ")
         };
         let (a, b, c) = ("60*60s", "70*60s", "80*60s");
@@ -362,6 +373,19 @@ mod tests {
         assert_eq!(added(&down, &known(500, b, &[(0, a)])), "0 60*60s, 500 70*60s, 900 80*60s", "the first to have it");
         assert_eq!(added(&down, &known(700, c, &[])), "0 60*60s, 900 80*60s");
         assert_eq!(added(&down, &known(2000, b, &[])), "0 60*60s, 900 70*60s, 900 80*60s", "a clock that is ahead");
-        assert_eq!(added(&[(0, c)], &known(0, a, &[])), "0 60*60s, 0 80*60s");
+        assert_eq!(
+            added(&[(0, b), (0, a), (900, c)], &known(900, c, &[(0, a), (500, b)])),
+            "0 60*60s, 500 70*60s, 900 80*60s"
+        );
+        // Of one that is made here again.
+        assert_eq!(added(&[(0, c)], &known(0, a, &[])), "0 60*60s, 1000 80*60s");
+        assert_eq!(added(&[(0, c)], &known(700, b, &[(0, a)])), "0 60*60s, 700 70*60s, 1000 80*60s");
+        assert_eq!(added(&[(0, c)], &known(700, c, &[(0, a)])), "0 60*60s, 700 80*60s");
+        assert_eq!(
+            added(&[(0, a)], &known(700, a, &[(0, a), (500, b)])),
+            "0 60*60s, 500 70*60s, 700 60*60s",
+            "in force twice"
+        );
+        assert_eq!(added(&[(0, c)], &known(0, c, &[])), "0 80*60s");
     }
 }
