@@ -137,7 +137,7 @@ pub fn lost_rows(disk: &dyn Disk, store: &Path) -> Vec<LostRows> {
     let missing = missing.map(|file| LostRows {
         path: file.path(),
         is_file: true,
-        metrics: Some(file.metrics),
+        metrics: file.known_metrics(),
         span: file.span(),
     });
     let lost = manifest.lost.chunk_by(|(one, _), (other, _)| one == other).flat_map(|of_window| {

@@ -89,6 +89,22 @@ impl ManifestFile {
         }
     }
 
+    /// A file that cannot be read now and that no line names. It may have had anything of its window up to this time.
+    pub(crate) fn of_name(window: WindowKey, flushes: Flushes, bytes: u64, until: Timestamp) -> ManifestFile {
+        ManifestFile {
+            window,
+            flushes,
+            bytes,
+            index_crc: 0,
+            rows: 0,
+            // No higher one: above it, ids are free.
+            metrics: (MetricId(0), MetricId(0)),
+            newest: Lost::all_of(window, until).newest,
+            opening: 0,
+            is_gone: false,
+        }
+    }
+
     /// What it says of the rows of the file.
     pub(crate) fn bounds(&self) -> Bounds {
         let ManifestFile { rows, metrics, newest, index_crc, .. } = *self;
@@ -100,10 +116,15 @@ impl ManifestFile {
         self.metrics.0 <= self.metrics.1
     }
 
+    /// The metrics that it had, the lowest and the highest; none where it may have had any.
+    pub(crate) fn known_metrics(&self) -> Option<(MetricId, MetricId)> {
+        let is_unknown = self.rows == 0 && self.has_metrics();
+        (!is_unknown).then_some(self.metrics)
+    }
+
     /// The metrics that it may have had, the lowest and the highest.
     fn possible_metrics(&self) -> (MetricId, MetricId) {
-        let is_unknown = self.rows == 0 && self.has_metrics();
-        if is_unknown { (MetricId(0), MetricId(u32::MAX)) } else { self.metrics }
+        self.known_metrics().unwrap_or((MetricId(0), MetricId(u32::MAX)))
     }
 
     /// Whether it may have had a metric.

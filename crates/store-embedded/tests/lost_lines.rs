@@ -13,7 +13,7 @@ use std::{
 use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{Fetch, PointStore as _, Run, StoreError};
-use store_embedded::{EmbeddedDriver, EmbeddedOptions, UnreadRows, lost_rows};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, UnreadRows, lost_rows, remade_manifest};
 
 fn block_on<T>(work: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(work)
@@ -182,6 +182,77 @@ fn a_file_that_cannot_be_used_costs_what_its_line_says_where_that_is_whole_in_a_
             assert_eq!(found, [(Some(1.0), false), (None, true), (Some(3.0), false)], "repaired: {is_repaired}");
         }
     }
+}
+
+#[test]
+fn a_file_that_the_disk_does_not_return_keeps_a_line_where_the_manifest_is_made_again() {
+    let runs = [run(1, 0), run(2, 0), run(3, 0), run(4, 1)];
+    for manifest in ["gone", "bit", "without the line"] {
+        for first in ["start", "repair"] {
+            for then in ["back", "zeros", "zeros and a repair", "away"] {
+                let context = format!("manifest: {manifest}, {first}, {then}");
+                let data = tempfile::tempdir().unwrap();
+                let data = data.path();
+                let files = with_files(data, &runs);
+                match manifest {
+                    "gone" => fs::remove_file(data.join("store/manifest")).unwrap(),
+                    "bit" => flip_in_line(data, "end "),
+                    _ => flip_in_line(data, &line_of(data, &files[1])),
+                }
+                let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("2-2.rows", 0..1 << 20);
+                let failing = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data) };
+                if first == "start" {
+                    let driver = EmbeddedDriver::open(&data.join("store"), failing).unwrap();
+                    assert!(read(&driver, &runs[0]).1, "{context}");
+                } else {
+                    assert_eq!(repair_with(data, &failing).unwrap().len(), 1, "{context}");
+                }
+                let aside = data.join("aside");
+                match then {
+                    "back" => {}
+                    "away" => fs::rename(&files[1], &aside).unwrap(),
+                    _ => spoil(&files[1], &files[2], "zeros"),
+                }
+                if then == "zeros and a repair" {
+                    assert_eq!(repair_with(data, &options(data)).unwrap(), [], "{context}");
+                }
+                for start in 0..3 {
+                    let context = format!("{context}, start {start}");
+                    let opened = options(data);
+                    let driver = EmbeddedDriver::open(&data.join("store"), opened.clone()).unwrap();
+                    driver.settle().unwrap();
+                    let is_back = then == "back";
+                    assert_eq!(read(&driver, &runs[0]), (Some(1.0), !is_back), "{context}");
+                    assert_eq!(read(&driver, &runs[1]), (is_back.then_some(2.0), !is_back), "{context}");
+                    assert_eq!(read(&driver, &runs[3]), (Some(4.0), false), "{context}: another window");
+                    assert_eq!(lost_rows(&SystemDisk, &data.join("store")).is_empty(), is_back, "{context}");
+                    let reports = opened.damage.examples();
+                    assert!(reports.iter().all(|found| !found.how.contains("not the file")), "{context}: {reports:?}");
+                }
+                if then == "away" {
+                    fs::rename(&aside, &files[1]).unwrap();
+                    let driver = open(data);
+                    let found = runs.each_ref().map(|run| read(&driver, run));
+                    assert_eq!(found, [1.0, 2.0, 3.0, 4.0].map(|value| (Some(value), false)), "{context}: put back");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_repair_does_not_end_that_the_manifest_was_made_again_while_a_file_cannot_be_read() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path();
+    let files = with_files(data, &[run(1, 0), run(2, 0)]);
+    fs::remove_file(data.join("store/manifest")).unwrap();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("2-2.rows", 0..1 << 20);
+    let failing = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data) };
+    let is_remade = || remade_manifest(&SystemDisk, &data.join("store")).is_some();
+    repair_with(data, &failing).unwrap();
+    assert!(is_remade() && files[1].exists());
+    repair_with(data, &options(data)).unwrap();
+    assert!(!is_remade());
 }
 
 #[test]

@@ -472,7 +472,7 @@ impl Opening<'_> {
             how,
             bytes: entry.len,
             moved_to,
-            metrics: known.map(|known| known.metrics),
+            metrics: known.and_then(ManifestFile::known_metrics),
             span: Some(span(window.key)),
             ..Damage::default()
         };
@@ -520,7 +520,7 @@ impl Opening<'_> {
             }
             Ok(file) => {
                 let differs = |known: &ManifestFile| {
-                    known.bytes != file.len() || file.index_crc() != 0 && known.index_crc != file.index_crc()
+                    known.bytes != file.len() || ![0, file.index_crc()].contains(&known.index_crc) && file.index_crc() != 0
                 };
                 if known.is_some_and(differs) {
                     report("it is not the file that the manifest has".to_owned(), None);
@@ -533,7 +533,12 @@ impl Opening<'_> {
             }
             Err(OpenError::Io(error)) => {
                 report(format!("{error}; {UNTIL_READ}"), None);
-                commits.unreadable.extend(known);
+                let remade = commits.remade.filter(|_| known.is_none());
+                let by_name = remade.map(|at| ManifestFile::of_name(window.key, flushes, entry.len, at));
+                if by_name.is_some() {
+                    commits.set_behind();
+                }
+                commits.unreadable.extend(known.copied().or(by_name));
                 Ok(Some(Err(Waits)))
             }
             Err(OpenError::Unreadable(how)) if !self.is_again && is_short => {

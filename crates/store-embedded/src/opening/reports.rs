@@ -74,7 +74,7 @@ impl Reports<'_> {
             file: self.shared.shown(&self.dir.join(file.path())),
             how: MISSING.to_owned(),
             bytes: file.bytes,
-            metrics: Some(file.metrics),
+            metrics: file.known_metrics(),
             span: Some(span(file.window)),
             ..Damage::default()
         });
@@ -91,7 +91,7 @@ impl Reports<'_> {
             file: self.shared.shown(&self.dir.join(file.path())),
             how: format!("{why}{UNTIL_BACK}"),
             bytes: file.bytes,
-            metrics: Some(file.metrics),
+            metrics: file.known_metrics(),
             span: Some(span(file.window)),
             ..Damage::default()
         });

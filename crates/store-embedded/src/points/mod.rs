@@ -321,10 +321,12 @@ impl Points {
         self.commit(&mut commits)
     }
 
-    /// Files that are missing are not waited for any more: their rows are lost. That the manifest was made again is not said any more.
+    /// Files that are missing are not waited for any more: their rows are lost. That the manifest was made again is not said any more,
+    /// once every file can be opened.
     pub(crate) fn give_up_missing(&self) {
         let mut commits = self.commits.lock();
-        if commits.remade.take().is_some() {
+        let is_whole = !self.windows().iter().any(|window| window.is_incomplete());
+        if is_whole && commits.remade.take().is_some() {
             commits.set_behind();
         }
         for window in self.windows().iter().filter(|window| !window.missing().is_empty()) {
