@@ -143,6 +143,11 @@ impl Commits {
         self.next_flush = self.next_flush.max(salvaged.next_flush).max(above_all_files(salvaged));
     }
 
+    /// Up to which time a file without a line may have points: it is from before the manifest was made again, or newer than the manifest.
+    pub(crate) fn unlisted_until(&self, flushes: Flushes, now: Timestamp) -> Timestamp {
+        self.remade.filter(|_| flushes.last < self.found_next).unwrap_or(now)
+    }
+
     /// Whether a file is to be put aside once the manifest says what it had.
     pub(crate) fn is_unlisted(&self, window: WindowKey, flushes: Flushes) -> bool {
         self.unlisted.iter().any(|file| (file.window, file.flushes) == (window, flushes))

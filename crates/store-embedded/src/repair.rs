@@ -17,6 +17,7 @@ use std::{
 };
 
 use host::{DirEntry, Trash};
+use metric::Timestamp;
 use store::{Identity, StoreError};
 
 use crate::{
@@ -250,24 +251,31 @@ impl RowRepair<'_> {
         Ok(Some(By::File(ManifestFile::of(&written))))
     }
 
-    /// Whether the manifest has lost the line of a file, as far as is known: nothing else says later what the file had.
-    fn is_forgotten(&self, file: Header) -> bool {
-        let place = ((file.table, file.window), file.flushes);
+    /// Up to which time a file may have points of which the manifest has lost the line, as far as is known: nothing else says later what
+    /// it had. `None` where a line has its flushes, as that of the file that it was merged to.
+    fn forgotten_until(&self, file: Header) -> Option<Timestamp> {
         let has_line = |manifest: &Manifest| {
-            manifest.files.iter().chain(&manifest.missing).any(|line| (line.window, line.flushes) == place)
+            let mut lines = manifest.files.iter().chain(&manifest.missing);
+            lines.any(|line| line.window == (file.table, file.window) && line.flushes.contains(file.flushes))
         };
+        let now = self.shared.clock.now();
         match &*self.list.borrow() {
-            FileList::Whole(manifest) => manifest.remade.is_some() && !has_line(manifest),
-            FileList::Damaged(bytes) => !Manifest::salvage(bytes, &self.ours).is_some_and(|said| has_line(&said)),
-            FileList::Other => true,
+            FileList::Whole(manifest) if has_line(manifest) => None,
+            FileList::Whole(manifest) if manifest.next_flush <= file.flushes.last => manifest.remade.map(|_| now),
+            FileList::Whole(manifest) => manifest.remade,
+            FileList::Damaged(bytes) => {
+                let has_line = Manifest::salvage(bytes, &self.ours).is_some_and(|said| has_line(&said));
+                (!has_line).then_some(now)
+            }
+            FileList::Other => Some(now),
         }
     }
 
     /// Puts a file aside that cannot be used. Where no line says what it had, its name does.
     fn put_aside(&self, path: &Path, header: Header, how: &str) -> Result<(), StoreError> {
-        if self.is_forgotten(header) {
+        if let Some(until) = self.forgotten_until(header) {
             let window = (header.table, header.window);
-            let all = Lost::all_of(window, self.shared.clock.now());
+            let all = Lost::all_of(window, until);
             self.note_lost(window, &[Lost { flush: header.flushes.last, ..all }])?;
         }
         let moved = self.shared.damaged_folder.move_in(path, how);

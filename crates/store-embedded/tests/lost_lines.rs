@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use host::{Call, FailingDisk, Host, SystemDisk};
+use host::{Call, FailingDisk, Host, ManualClock, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{Fetch, PointStore as _, Run, StoreError};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, UnreadRows, lost_rows, remade_manifest};
@@ -200,7 +200,8 @@ fn a_file_that_the_disk_does_not_return_keeps_a_line_where_the_manifest_is_made_
                     _ => flip_in_line(data, &line_of(data, &files[1])),
                 }
                 let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("2-2.rows", 0..1 << 20);
-                let failing = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data) };
+                let failing =
+                    EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data) };
                 if first == "start" {
                     let driver = EmbeddedDriver::open(&data.join("store"), failing).unwrap();
                     assert!(read(&driver, &runs[0]).1, "{context}");
@@ -237,6 +238,67 @@ fn a_file_that_the_disk_does_not_return_keeps_a_line_where_the_manifest_is_made_
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_file_that_damaged_does_not_take_costs_no_points_of_after_the_manifest_was_made_again() {
+    for manifest in ["gone", "bit"] {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        let files = with_files(data, &[run(1, 0), run(2, 0)]);
+        spoil(&files[1], &files[0], "zeros");
+        match manifest {
+            "gone" => fs::remove_file(data.join("store/manifest")).unwrap(),
+            _ => flip_in_line(data, &line_of(data, &files[1])),
+        }
+        let later = Run { first_slot: 28_333_300, ..run(3, 0) };
+        let at_slot = |slot: i64, is_full: bool| {
+            let fails = move |call: Call, path: &Path| {
+                let is_it = is_full && call == Call::Rename && path.ends_with("2-2.rows");
+                is_it.then(|| io::Error::from(io::ErrorKind::StorageFull))
+            };
+            let disk = Arc::new(FailingDisk::new(Arc::new(SystemDisk), fails));
+            let clock = Arc::new(ManualClock::at(slot * 60));
+            EmbeddedOptions { host: Host { disk, clock, ..Host::system() }, ..options(data) }
+        };
+        let open_at = |slot| EmbeddedDriver::open(&data.join("store"), at_slot(slot, true)).unwrap();
+        let driver = open_at(28_333_100);
+        write(&driver, vec![later.clone()]);
+        drop(driver);
+        for slot in [28_333_500, 28_333_600] {
+            let driver = open_at(slot);
+            assert!(files[1].exists() && read(&driver, &run(1, 0)).1, "manifest: {manifest}, slot {slot}");
+            assert_eq!(read(&driver, &later), (Some(3.0), false), "manifest: {manifest}, slot {slot}");
+        }
+        repair_with(data, &at_slot(28_333_700, false)).unwrap();
+        let driver = open(data);
+        assert!(!files[1].exists() && read(&driver, &run(1, 0)).1, "manifest: {manifest}");
+        assert_eq!(read(&driver, &later), (Some(3.0), false), "manifest: {manifest}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_and_whose_rows_a_merged_one_has_costs_nothing() {
+    for first in ["start", "repair", "repair after a start"] {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        let runs = [run(1, 0), run(2, 0), run(3, 0)];
+        let files = with_files(data, &runs);
+        open(data).settle().unwrap();
+        assert!(!files[1].exists() && files[0].with_file_name("1-3.rows").exists());
+        flip_in_line(data, "end ");
+        if first == "repair after a start" {
+            drop(open(data));
+        }
+        fs::write(&files[1], vec![0; 1000]).unwrap();
+        if first != "start" {
+            repair_with(data, &options(data)).unwrap();
+        }
+        let driver = open(data);
+        assert_eq!(runs.each_ref().map(|run| read(&driver, run).1), [false; 3], "{first}");
+        assert_eq!(lost_rows(&SystemDisk, &data.join("store")), [], "{first}");
+        assert!(!files[1].exists(), "{first}");
     }
 }
 

@@ -520,7 +520,8 @@ impl Opening<'_> {
             }
             Ok(file) => {
                 let differs = |known: &ManifestFile| {
-                    known.bytes != file.len() || ![0, file.index_crc()].contains(&known.index_crc) && file.index_crc() != 0
+                    known.bytes != file.len()
+                        || ![0, file.index_crc()].contains(&known.index_crc) && file.index_crc() != 0
                 };
                 if known.is_some_and(differs) {
                     report("it is not the file that the manifest has".to_owned(), None);
@@ -533,12 +534,12 @@ impl Opening<'_> {
             }
             Err(OpenError::Io(error)) => {
                 report(format!("{error}; {UNTIL_READ}"), None);
-                let remade = commits.remade.filter(|_| known.is_none());
-                let by_name = remade.map(|at| ManifestFile::of_name(window.key, flushes, entry.len, at));
-                if by_name.is_some() {
+                if may_be_unlisted {
+                    let until = commits.unlisted_until(flushes, self.shared.clock.now());
+                    commits.unreadable.push(ManifestFile::of_name(window.key, flushes, entry.len, until));
                     commits.set_behind();
                 }
-                commits.unreadable.extend(known.copied().or(by_name));
+                commits.unreadable.extend(known);
                 Ok(Some(Err(Waits)))
             }
             Err(OpenError::Unreadable(how)) if !self.is_again && is_short => {
@@ -565,7 +566,9 @@ impl Opening<'_> {
             let is_known = files.iter().any(|file| file.header().flushes.contains(*flushes))
                 || missing.iter().any(|file| file.flushes.contains(*flushes));
             if !is_known {
-                let all = Lost::all_of(window.key, self.shared.clock.now());
+                // At each start that finds it, the same: points since then are not in it.
+                let until = commits.unlisted_until(*flushes, self.shared.clock.now());
+                let all = Lost::all_of(window.key, until);
                 window.add_lost(&[Lost { flush: flushes.last, ..all }]);
             }
         }
