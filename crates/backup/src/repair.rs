@@ -11,10 +11,11 @@
 
 use std::{
     collections::BTreeMap,
+    io::ErrorKind,
     path::{Path, PathBuf},
 };
 
-use host::{DamagedFolder, Disk, Host, replace_file};
+use host::{DamagedFolder, Disk, Host, replace_file, retried};
 use ingest::wal::{
     check_chain, kept_losses, name_of_missing, note_lengths, note_missing, notes_of_missing, read_contents,
     without_damage,
@@ -27,8 +28,8 @@ use crate::{
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
     verify::{
-        EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part, lock,
-        lock_to_read, verify,
+        Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part,
+        lock, lock_to_read, verify,
     },
 };
 
@@ -43,7 +44,7 @@ pub struct Repaired {
     pub names: BTreeMap<MetricId, String>,
     /// Files of rows that a start did not find and that are not back: what they had is lost.
     pub given_up: Vec<PathBuf>,
-    /// Files of rows that the disk does not return whole, which stay as they are, and what it says.
+    /// Files of rows that the disk does not return whole, which a repair leaves as they are, and what it says.
     pub unread: Vec<(PathBuf, String)>,
 }
 
@@ -91,7 +92,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     // A repair ends these reports, also where every byte can be read.
     let has_reports = !given_up.is_empty() || has_noted_losses(disk, &store) || remade_manifest(disk, &store).is_some();
     if dry_run || before.is_good() && !has_reports {
-        return Ok(Repaired { before, after: None, names, given_up, unread: Vec::new() });
+        let unread = unread_rows(disk, data, &before);
+        return Ok(Repaired { before, after: None, names, given_up, unread });
     }
     let damaged = DamagedFolder::new(host, data);
     let (journal, identity, mark) = (data.join("journal"), identity_of(disk, &store), read_journal_mark(disk, &store));
@@ -133,9 +135,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
     let unread = store_embedded::repair(&store, &options, &in_use).map_err(with_next_step)?;
-    let unread = unread.into_iter().map(|file| (Path::new("store").join(file.path), file.how)).collect();
+    let unread: Vec<_> = unread.into_iter().map(|file| (Path::new("store").join(file.path), file.how)).collect();
     if let Some(manifest) = backup {
-        seal(disk, data, manifest).map_err(BackupError::io("writing", &data.join(FILE)))?;
+        seal(disk, data, manifest, &unread).map_err(BackupError::io("writing", &data.join(FILE)))?;
     }
     let mut after = verify(disk, data)?;
     // Those of another timeline stay, as `before` says.
@@ -143,8 +145,22 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     Ok(Repaired { before, after: Some(after), names, given_up, unread })
 }
 
-/// Writes `backup.json` again with the checksums of what is there.
-fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<()> {
+/// The damaged files of rows that the disk does not return whole.
+fn unread_rows(disk: &dyn Disk, data: &Path, report: &Report) -> Vec<(PathBuf, String)> {
+    let is_of_rows = |file: &&Checked| file.path.starts_with("store") && file.path.extension() == Some("rows".as_ref());
+    let damaged = report.files.iter().filter(|file| !file.faults.is_empty()).filter(is_of_rows);
+    let unread = damaged.filter_map(|file| {
+        let error = retried(|| hash(disk, &data.join(&file.path))).err()?;
+        // The disk has nothing to do with these: a repair fails at the one, and the other is missing.
+        let is_unread = ![ErrorKind::PermissionDenied, ErrorKind::NotFound].contains(&error.kind());
+        is_unread.then(|| (file.path.clone(), error.to_string()))
+    });
+    unread.collect()
+}
+
+/// Writes `backup.json` again with the checksums of what is there. Of the files of rows that the disk does not return whole (`unread`)
+/// it keeps what it said: a copy of such a file, put in its place, is compared with that.
+fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest, unread: &[(PathBuf, String)]) -> std::io::Result<()> {
     let mut files = Vec::new();
     let damaged = backup.join("damaged");
     // What starts report of the journal goes to a restored folder.
@@ -155,7 +171,13 @@ fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest) -> std::io::Result<(
     let is_meant = |path: &PathBuf| is_part(path) && path != Path::new(FILE) && !is_draft(path);
     let parts = below(disk, backup)?.into_iter().filter(is_meant);
     for path in parts.chain(notes) {
-        let (bytes, sha256) = hash(disk, &backup.join(&path))?;
+        let (bytes, sha256) = match hash(disk, &backup.join(&path)) {
+            Err(_) if unread.iter().any(|(unread, _)| *unread == path) => {
+                files.extend(manifest.files.iter().find(|file| Path::new(&file.path) == path).cloned());
+                continue;
+            }
+            hashed => hashed?,
+        };
         let path = path.to_string_lossy().into_owned();
         let same = manifest.files.iter().find(|file| (&file.path, &file.sha256) == (&path, &sha256));
         files.push(BackupFile { path, bytes, sha256, index_crc: same.and_then(|file| file.index_crc) });

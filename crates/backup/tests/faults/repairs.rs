@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use backup::{BackupError, Repaired, costs, repair, verify};
+use backup::{BackupError, Repaired, costs, repair, restore, verify, verify_backup};
 use host::{Call, Disk, FailingDisk, Fault, FaultPlan, Open, SimulatedDisk};
 
 use super::{
@@ -353,10 +353,43 @@ fn a_repair_leaves_a_file_of_rows_that_the_disk_does_not_return_and_says_so() {
     let name = format!("data/{}", shown.display());
     let bad = FailingDisk::new(Arc::new(disk.clone()), |_, _| None).with_bad_sector(name.leak(), 100..200);
     let shared: Arc<dyn Disk> = Arc::new(bad);
+    let dry = repair(&host(&shared), Path::new(DATA), true).unwrap();
+    assert!(dry.unread.len() == 1 && dry.is_left(&shown), "{:?}", dry.unread);
     let repaired = repair(&host(&shared), Path::new(DATA), false).unwrap();
     assert!(repaired.unread.len() == 1 && repaired.is_left(&shown), "{:?}", repaired.unread);
     assert!(!repaired.is_bad_still() && !repaired.after.unwrap().is_good());
     assert_eq!(disk.read(&rows).unwrap(), bytes);
     assert!(verify(&disk, Path::new(DATA)).unwrap().is_good(), "the rest is repaired");
     assert_eq!(served(&disk).unwrap(), whole);
+}
+
+#[test]
+fn a_repair_of_a_copy_of_a_backup_leaves_a_file_of_rows_that_the_disk_does_not_return() {
+    let (disk, _) = filled(&new_disk());
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    let (backup, whole) = (life.back_up().unwrap().path, life.served());
+    life.end();
+    let of_backup = |end: &str| {
+        let files = disk.files(&backup).into_iter().filter(|(path, _)| path.to_string_lossy().ends_with(end));
+        files.max_by_key(|(_, len)| *len).unwrap().0
+    };
+    let (rows, clock) = (of_backup(".rows"), of_backup("/clock"));
+    disk.rot(&clock, |bytes| bytes[0] ^= 4).unwrap();
+    let shown = rows.strip_prefix(&backup).unwrap();
+    let name = rows.strip_prefix("/").unwrap().display().to_string();
+    let bad = FailingDisk::new(Arc::new(disk.clone()), |_, _| None).with_bad_sector(name.leak(), 100..200);
+    let bad: Arc<dyn Disk> = Arc::new(bad);
+    for is_again in [false, true] {
+        let repaired = repair(&host(&bad), &backup, false).unwrap();
+        assert!(repaired.is_left(shown) && repaired.unread.len() == 1, "{is_again}: {:?}", repaired.unread);
+        assert!(!repaired.is_bad_still(), "{is_again}: {:?}", repaired.after);
+    }
+    // The disk is copied to another one.
+    let (_, report) = verify_backup(&disk, &backup).unwrap();
+    assert!(report.is_good(), "{report:?}");
+    restore(&disk, &backup, Path::new("/restored")).unwrap();
+    let life = Life::start(&shared, Path::new("/restored")).unwrap();
+    assert_eq!(life.served(), whole);
+    life.end();
 }

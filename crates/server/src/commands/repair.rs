@@ -29,7 +29,8 @@ pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> 
 fn as_json(repaired: &Repaired) -> Value {
     let fault = |(file, part): (&Checked, &DamagedPart)| {
         let mut members = damage_text::as_json(file, part, &repaired.names);
-        members.insert("is_lost".to_owned(), costs(part).into());
+        let is_lost = costs(part) && !repaired.is_left(&file.path);
+        members.insert("is_lost".to_owned(), is_lost.into());
         Value::Object(members)
     };
     let damage: Vec<Value> = repaired.before.faults().map(fault).collect();
