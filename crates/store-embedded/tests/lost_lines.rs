@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
 };
@@ -300,6 +300,38 @@ fn a_file_that_cannot_be_used_and_whose_rows_a_merged_one_has_costs_nothing() {
         assert_eq!(lost_rows(&SystemDisk, &data.join("store")), [], "{first}");
         assert!(!files[1].exists(), "{first}");
     }
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_not_forgotten_where_another_one_of_its_window_is_of_a_later_program() {
+    let data = tempfile::tempdir().unwrap();
+    let data = data.path();
+    let files = with_files(data, &[run(1, 0), run(2, 0), run(3, 0)]);
+    // It was missing when the manifest was made again.
+    fs::remove_file(data.join("store/manifest")).unwrap();
+    fs::remove_file(&files[1]).unwrap();
+    let is_bad = Arc::new(AtomicBool::new(true));
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None);
+    let disk = disk.with_sector_bad_while("1-1.rows", 0..1 << 20, is_bad.clone());
+    let failing = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data) };
+    let driver = EmbeddedDriver::open(&data.join("store"), failing).unwrap();
+    fs::write(&files[1], vec![0; 1000]).unwrap();
+    let later = files[0].with_file_name("9-9.rows");
+    fs::copy(&files[2], &later).unwrap();
+    change(&later, |bytes| {
+        bytes[8] = 77;
+        let crc = crc32fast::hash(&bytes[..60]);
+        bytes[60..64].copy_from_slice(&crc.to_le_bytes());
+    });
+    is_bad.store(false, Relaxed);
+    driver.look_after_files();
+    write(&driver, vec![run(4, 1)]);
+    assert!(!files[1].exists(), "the manifest was written, and the file is put aside");
+    drop(driver);
+    fs::remove_file(&later).unwrap();
+    let driver = open(data);
+    assert_eq!(read(&driver, &run(2, 0)), (None, true));
+    assert_eq!(read(&driver, &run(1, 0)), (Some(1.0), true), "a later value may be lost");
 }
 
 #[test]

@@ -174,14 +174,16 @@ pub(crate) fn find_again(
     let before = std::mem::take(&mut commits.unreadable);
     let (of_window, others) = before.into_iter().partition::<Vec<_>, _>(|file| file.window == window.key);
     commits.unreadable = others;
-    let waiting = match opening.fill(window, Some(&known), commits) {
+    let filled = opening.fill(window, Some(&known), commits);
+    // Also after an error: the next manifest says it.
+    opening.give_up_unlisted(window, commits);
+    let waiting = match filled {
         Ok(waiting) => waiting,
         Err(error) => {
             commits.unreadable.extend(of_window);
             return Err(error);
         }
     };
-    opening.give_up_unlisted(window, commits);
     let (folder, waiting) =
         (shared.shown(&window.dir), waiting.iter().map(|path| shared.shown(path)).collect::<Vec<_>>());
     let used: Vec<String> = window.files().iter().map(|file| shared.shown(file.path())).collect();
