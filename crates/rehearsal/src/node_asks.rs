@@ -80,11 +80,15 @@ pub(crate) fn note_split(life: &Life, truth: &mut Truth, metrics: usize) {
     }
 }
 
-/// The retentions that a metric has had on a node.
+/// The retentions that a metric has had on a node. Not those of others whose time it does not know: of two values of one slot it shows the one
+/// under its own.
 fn known_retentions(life: &Life, metric: Number) -> Vec<Retention> {
     let registry = &life.node.registry;
     let history = find(life, metric).and_then(|id| registry.policies(id));
-    let spans = history.iter().flat_map(|history| history.iter());
+    let spans = history.iter().flat_map(|history| {
+        let learnt = history.windows(2).take_while(|pair| pair[1].since <= 0).count();
+        &history[learnt..]
+    });
     spans.map(|span| registry.policy(span.policy).retention.clone()).collect()
 }
 
