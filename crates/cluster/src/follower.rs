@@ -50,7 +50,7 @@ const DELETED_TOGETHER: usize = 256;
 /// Pause before a second look at what the tables did not have as the log says: another data centre may get them later.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A name that is told so many seconds after its creation, or more, has another policy than before. A node that was cut off may tell of new names
+/// A row that names a metric so many seconds after its creation, or more, is about another policy. A node that was cut off may tell of new names
 /// as late.
 const AT_LEAST_BEFORE: Timestamp = 600;
 
@@ -267,7 +267,7 @@ impl Follower {
             asked.extend(otherwise);
             metrics.retain(|metric| !asked.contains(&metric.name));
         }
-        // Of one that is told of long after its creation, and is not known, the tables of names have the policies before.
+        // The tables of names have the policies before, where a row comes long after a creation that this node does not know.
         asked.extend(self.unknown(metrics.iter().filter(|metric| 0 < metric.since)));
         if !asked.is_empty() {
             let found = driver.lookup(asked.into_iter().collect()).await?;

@@ -74,15 +74,15 @@ impl PolicyChanges {
                 |metric: &SharedMetric| names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes());
             metrics.iter().filter_map(|metric| Some((id(metric)?, metric))).collect()
         };
-        let told: Vec<(MetricId, &SharedMetric)> =
+        let others: Vec<(MetricId, &SharedMetric)> =
             known.into_iter().filter(|(id, metric)| self.tells(*id, metric)).collect();
-        if told.is_empty() {
+        if others.is_empty() {
             return 0;
         }
         let policies = |metric: &&SharedMetric| {
             metric.earlier.iter().map(|change| change.policy.clone()).chain([metric.policy.clone()]).collect::<Vec<_>>()
         };
-        let all: Vec<Policy> = told.iter().flat_map(|(_, metric)| policies(metric)).collect();
+        let all: Vec<Policy> = others.iter().flat_map(|(_, metric)| policies(metric)).collect();
         self.rules.admit_earlier(all.iter());
         let learn = |(id, metric): &(MetricId, &SharedMetric)| {
             let span = |change: &PolicyChange| {
@@ -94,14 +94,14 @@ impl PolicyChanges {
             self.registry.learn(*id, &earlier, (others_now, metric.since))
         };
         let mut learnt = 0;
-        for together in told.chunks(LEARNT_TOGETHER) {
+        for together in others.chunks(LEARNT_TOGETHER) {
             let is_recovering = self.memtable.is_recovering();
             let _memtable = self.memtable.lock();
             // A replay goes by the places of policies in histories.
             if self.back_pressure.is_spilling() || is_recovering {
                 break;
             }
-            learnt += together.iter().filter(|told| learn(told)).count();
+            learnt += together.iter().filter(|one| learn(one)).count();
         }
         learnt
     }

@@ -251,7 +251,7 @@ impl RowRepair<'_> {
         Ok(Some(By::File(ManifestFile::of(&written))))
     }
 
-    /// Up to which time a file may have points of which the manifest has lost the line, as far as is known: nothing else says later what
+    /// Up to which time a file may have points whose line the manifest has lost, as far as is known: nothing else says later what
     /// it had. `None` where a line has its flushes, as that of the file that it was merged to.
     fn forgotten_until(&self, file: Header) -> Option<Timestamp> {
         let has_line = |manifest: &Manifest| {

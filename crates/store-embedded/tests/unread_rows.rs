@@ -1,4 +1,4 @@
-//! A file of rows of which the disk does not return a part: merges and repairs go on with the others.
+//! The disk does not return a part of a file of rows: merges and repairs go on with the others.
 
 use std::{
     fs,
