@@ -160,10 +160,12 @@ impl Tables {
         // Who repairs has read that their names are lost.
         self.names.forget_missing();
         self.events.forget_cut();
-        self.points.give_up_missing();
         self.flush()?;
         self.names.rewrite()?;
-        self.events.write_again()
+        self.events.write_again()?;
+        // Last: a repair that fails before lists them when it is run again.
+        self.points.give_up_missing();
+        self.flush_points()
     }
 
     /// Copies the logs and the spec into a folder, durably. Returns the files of the logs.

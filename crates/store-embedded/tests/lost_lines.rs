@@ -335,6 +335,27 @@ fn a_file_that_cannot_be_used_is_not_forgotten_where_another_one_of_its_window_i
 }
 
 #[test]
+fn a_repair_that_cannot_write_a_log_again_gives_up_no_missing_file() {
+    for log in ["names", "events"] {
+        let data = tempfile::tempdir().unwrap();
+        let data = data.path();
+        let files = with_files(data, &[run(1, 0), run(2, 0)]);
+        fs::remove_file(&files[1]).unwrap();
+        drop(open(data));
+        let fails = move |call: Call, path: &Path| {
+            let is_it = call == Call::Rename && path.parent().is_some_and(|dir| dir.ends_with(log));
+            is_it.then(|| io::Error::from(io::ErrorKind::StorageFull))
+        };
+        let disk = Arc::new(FailingDisk::new(Arc::new(SystemDisk), fails));
+        let failing = EmbeddedOptions { host: Host { disk, ..Host::system() }, ..options(data) };
+        assert!(repair_with(data, &failing).is_err(), "{log}");
+        assert_eq!(missing_files(data), 1, "{log}: the next repair lists it");
+        repair_with(data, &options(data)).unwrap();
+        assert_eq!((missing_files(data), lost_rows(&SystemDisk, &data.join("store")).len()), (0, 1), "{log}");
+    }
+}
+
+#[test]
 fn a_repair_does_not_end_that_the_manifest_was_made_again_while_a_file_cannot_be_read() {
     let data = tempfile::tempdir().unwrap();
     let data = data.path();
