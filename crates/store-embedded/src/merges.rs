@@ -112,13 +112,23 @@ impl Merges {
             Err(MergeFailed::Unread(file, error)) => {
                 let wait = file.merge_later(now());
                 let file = with.points.shared.shown(file.path());
-                tracing::error!(
-                    %error,
-                    file,
-                    again_in_seconds = wait.as_secs(),
-                    "the disk does not return all of a file of rows: it is not merged, and the others of its window are; if the error \
-                     stays, stop the server, copy the file with ddrescue, put the copy in its place, and run plumbago repair"
-                );
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) {
+                    tracing::error!(
+                        %error,
+                        file,
+                        again_in_seconds = wait.as_secs(),
+                        "a file of rows cannot be opened: it is not merged, and the others of its window are; put it back in its place, or \
+                         let the user of the server read it"
+                    );
+                } else {
+                    tracing::error!(
+                        %error,
+                        file,
+                        again_in_seconds = wait.as_secs(),
+                        "the disk does not return all of a file of rows: it is not merged, and the others of its window are; if the error \
+                         stays, stop the server, copy the file with ddrescue, put the copy in its place, and run plumbago repair"
+                    );
+                }
             }
             Err(MergeFailed::Other(error)) => {
                 window.merge_again_at(now() + AFTER_FAILURE);

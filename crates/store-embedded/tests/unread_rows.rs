@@ -97,6 +97,27 @@ fn a_merge_leaves_out_a_file_that_the_disk_does_not_return_and_merges_the_others
 }
 
 #[test]
+fn a_file_that_was_away_is_merged_as_soon_as_it_is_back() {
+    let data = tempfile::tempdir().unwrap();
+    let files = seven(data.path());
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let opened = EmbeddedOptions { host: Host { clock: clock.clone(), ..Host::system() }, ..options(data.path()) };
+    let driver = EmbeddedDriver::open(&data.path().join("store"), opened).unwrap();
+    let aside = data.path().join("aside");
+    fs::rename(&files[2], &aside).unwrap();
+    for _ in 0..300 {
+        clock.advance(Duration::from_secs(60));
+        driver.look_after_files();
+    }
+    assert!((3..30).contains(&driver.status().merges_failed), "{:?}", driver.status());
+    fs::rename(&aside, &files[2]).unwrap();
+    clock.advance(Duration::from_secs(61));
+    driver.look_after_files();
+    driver.look_after_files();
+    assert_eq!(driver.files().len(), 1, "{:?}", driver.files());
+}
+
+#[test]
 fn a_repair_leaves_a_file_that_the_disk_does_not_return_and_repairs_the_others() {
     // Reads of a block fail, and those of the header and the footer, too.
     for bad in [100..200, 0..1 << 20] {

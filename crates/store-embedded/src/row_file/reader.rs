@@ -274,10 +274,11 @@ impl RowFile {
         self.is_away.load(Relaxed) && !self.is_expired.load(Relaxed)
     }
 
-    /// Ends the finding of a file that went from its place, once it is back.
+    /// Ends the finding of a file that went from its place, once it is back. Merges read it again.
     pub(crate) fn look_whether_back(&self) {
         if self.is_away() && self.shared.disk.exists(&self.path) {
             self.is_away.store(false, Relaxed);
+            *self.unmerged.lock() = Unmerged::default();
             let file = self.shared.shown(&self.path);
             self.shared.damage.mend(|damage| damage.how == MISSING && damage.file == file);
             tracing::info!(file, "a file of rows that went from its place is back");
