@@ -76,6 +76,9 @@ impl Followed {
     }
 }
 
+/// Names, each with the time of its deletion, Unix seconds.
+type DeletedNames = Vec<(String, Timestamp)>;
+
 /// What is known of the rows, by the one task that follows.
 #[derive(Default)]
 struct State {
@@ -83,7 +86,7 @@ struct State {
     /// Names that were deleted, with the time of their rows.
     deletions: HashMap<String, i64>,
     /// Names that were to be deleted, and were still in the tables; when to look again, and what their deletion hides.
-    doubtful: Vec<(Instant, i64, Vec<(String, Timestamp)>)>,
+    doubtful: Vec<(Instant, i64, DeletedNames)>,
     /// Names that were created around a deletion, and were not in the tables; when to look again.
     missing: Vec<(Instant, Vec<String>)>,
     /// Whether a poll has succeeded: what it read may be older than what this node has known since before its start.
@@ -306,7 +309,7 @@ impl Follower {
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let mut left = Vec::new();
         for group in names.chunks(DELETED_TOGETHER) {
-            let (known, unknown): (Vec<(String, Timestamp)>, Vec<(String, Timestamp)>) = {
+            let (known, unknown): (DeletedNames, DeletedNames) = {
                 let registry = self.ingest.registry();
                 let shown = registry.read();
                 let is_known =

@@ -202,8 +202,8 @@ async fn points_are_found_that_other_nodes_stored_under_a_policy_which_a_metric_
     };
     let own = ingest.registry().policy(ingest.registry().read().policy_id(metric));
     assert_eq!(ingest.learn(&[shared(&[], Policy::clone(&own))]), 0);
-    assert_eq!(ingest.learn(&[shared(&[policy.clone()], Policy::clone(&own))]), 1);
-    assert_eq!(ingest.learn(&[shared(&[policy.clone()], Policy::clone(&own))]), 0, "it is known");
+    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]), 1);
+    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]), 0, "it is known");
     assert_eq!(shown().await, [7.0, 2.0]);
     // A point that comes late under the policy of this node is shown together with it.
     let mut batch = ingest.batch(Protocol::LineTcp);
