@@ -20,12 +20,12 @@ use std::{
     sync::Arc,
 };
 
-use host::{DirEntry, Disk, read_file_checked, retried};
+use host::{DirEntry, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
 use self::reports::{Reports, UNTIL_READ, span};
 pub(crate) use self::{
-    read::{ReadManifest, refuse_repair},
+    read::{ReadManifest, read_manifest, refuse_repair},
     reports::{UNTIL_BACK, remade_text},
 };
 use crate::{
@@ -51,19 +51,6 @@ impl Found {
     /// A window, also one without a folder.
     fn window(&mut self, dir: &Path, key: WindowKey) -> &Window {
         self.windows.entry(key).or_insert_with(|| Arc::new(Window::new(dir, key)))
-    }
-}
-
-/// The bytes of the manifest; `None` if there is none.
-///
-/// # Errors
-/// They cannot be read now.
-pub(crate) fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8>>, StoreError> {
-    let path = dir.join(MANIFEST);
-    match read_file_checked(disk, &path, manifest::LONGEST, |bytes| Manifest::parse(bytes).is_ok()) {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(source) => Err(StoreError::Io { what: format!("reading {}", path.display()), source }),
     }
 }
 

@@ -1,15 +1,27 @@
 //! One read of the manifest, for everything that an opening or a repair takes from it: another read may fail.
 
-use std::path::Path;
+use std::{io, path::Path};
 
-use host::Disk;
+use host::{Disk, read_file_checked};
 use store::StoreError;
 
-use super::read_manifest;
 use crate::{
     commits::MANIFEST,
     manifest::{self, Manifest, ManifestError},
 };
+
+/// The bytes of the manifest; `None` if there is none.
+///
+/// # Errors
+/// They cannot be read now.
+pub(crate) fn read_manifest(disk: &dyn Disk, dir: &Path) -> Result<Option<Vec<u8>>, StoreError> {
+    let path = dir.join(MANIFEST);
+    match read_file_checked(disk, &path, manifest::LONGEST, |bytes| Manifest::parse(bytes).is_ok()) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(StoreError::Io { what: format!("reading {}", path.display()), source }),
+    }
+}
 
 /// What a repair says that cannot read the manifest now: without it, what earlier damage has cost would be forgotten.
 pub(crate) fn refuse_repair(error: StoreError) -> StoreError {
