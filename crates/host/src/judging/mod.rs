@@ -112,7 +112,7 @@ pub struct JudgingTime {
     /// The mark that the start found, where `reached` began beyond it: [`MARK_AGE`] is not a part of the mark, or each start
     /// would add it again.
     found: Option<i64>,
-    /// Until when the process before ran, at most.
+    /// Until when the process before ran, by its mark.
     ran_until: Option<i64>,
     is_doubtful: AtomicBool,
     doubt: Mutex<Option<Doubt>>,
@@ -188,7 +188,7 @@ impl JudgingTime {
 
     fn compare_at_start(&mut self, mark: Option<i64>) {
         let clock = self.clock.now();
-        self.ran_until = mark.map(|mark| mark.saturating_add(MARK_AGE));
+        self.ran_until = mark;
         let known = match mark {
             Some(mark) => mark,
             None if clock < EARLIEST => EARLIEST,
@@ -208,7 +208,8 @@ impl JudgingTime {
         }
     }
 
-    /// Until when the process before ran, at most, Unix seconds. `None` where there was none.
+    /// Until when the process before ran, Unix seconds: exactly where it stopped cleanly; one that was killed may have run a little longer. `None`
+    /// where there was none.
     pub fn ran_until(&self) -> Option<i64> {
         self.ran_until
     }
