@@ -69,6 +69,11 @@ impl PolicyHistory {
         next.map_or(Timestamp::MAX, |span| span.since)
     }
 
+    /// Without those of others whose time is not known here.
+    pub fn with_times(&self) -> &[PolicySpan] {
+        &self[learnt(self)..]
+    }
+
     /// Whether older policies may be forgotten whose points are still stored.
     pub fn may_lack_policies(&self) -> bool {
         MAX_CHANGES <= self.len()

@@ -85,10 +85,7 @@ pub(crate) fn note_split(life: &Life, truth: &mut Truth, metrics: usize) {
 fn known_retentions(life: &Life, metric: Number) -> Vec<Retention> {
     let registry = &life.node.registry;
     let history = find(life, metric).and_then(|id| registry.policies(id));
-    let spans = history.iter().flat_map(|history| {
-        let learnt = history.windows(2).take_while(|pair| pair[1].since <= 0).count();
-        &history[learnt..]
-    });
+    let spans = history.iter().flat_map(|history| history.with_times());
     spans.map(|span| registry.policy(span.policy).retention.clone()).collect()
 }
 

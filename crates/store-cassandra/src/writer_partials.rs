@@ -258,12 +258,8 @@ impl Points {
         let Some(ttl) = rows::ttl(table.stage, slot, self.clock.now()) else { return Ok(()) };
         let has_packed_table = self.packed.existing(table.stage).await?.is_some();
         if correction.is_packed(self.layout, has_packed_table) {
-            return self
-                .write_run(
-                    table,
-                    correction.packed(fetch, slot, ttl, self.timestamps.take(rows::metric_id(&fetch.name))),
-                )
-                .await;
+            let time = self.timestamps.take(rows::metric_id(&fetch.name));
+            return self.write_run(table, correction.packed(fetch, slot, ttl, time)).await;
         }
         match correction.row(fetch, slot, ttl) {
             Some(row) => self.correct_row(table, &row).await,
