@@ -340,3 +340,16 @@ fn the_queue_of_a_relay_does_not_accuse_the_clock_after_a_stop_of_hours() {
         assert_eq!((time.now(), time.doubt()), (Now::at(clock.now()), None), "{stop}");
     }
 }
+
+#[test]
+fn a_start_says_until_when_the_process_before_ran() {
+    let (data, new) = (used(), tempfile::tempdir().unwrap());
+    let clock = clock(TODAY + 7);
+    assert_eq!(open(&clock, new.path()).ran_until(), None);
+    let time = open(&clock, data.path());
+    assert_eq!(time.ran_until(), Some(TODAY));
+    pass(&clock, 60);
+    // As a clean stop does: a change of policy a second later is of after it.
+    time.save().unwrap();
+    assert_eq!(open(&clock, data.path()).ran_until(), Some(TODAY + 67));
+}
