@@ -2,7 +2,11 @@
 
 mod support;
 
-use std::{future::Future, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    pin::Pin,
+    sync::{Arc, Mutex},
+};
 
 use metadata::Registry;
 use metric::Policy;
@@ -31,6 +35,60 @@ impl SeriesSource for Lacking {
         };
         Box::pin(std::future::ready(Ok(requests.iter().map(read).collect())))
     }
+}
+
+/// Series of many points, of which each read lacks a node of its own besides those that it is told of. Notes these.
+#[derive(Default)]
+struct OneByOne(Mutex<Vec<Vec<String>>>);
+
+impl SeriesSource for OneByOne {
+    fn fetch(
+        self: Arc<Self>,
+        _requests: Vec<SeriesRequest>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        unreachable!("a query says what its answer lacks already")
+    }
+
+    fn fetch_further(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+        missing: Vec<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        let mut reads = self.0.lock().unwrap();
+        reads.push(missing.clone());
+        let missing: Arc<[String]> = missing.into_iter().chain([format!("n{}:80", reads.len())]).collect();
+        let read = |_: &SeriesRequest| {
+            Some(FetchedSeries {
+                start: NOW - 60,
+                step: 60,
+                values: vec![1.0],
+                missing_peers: Some(missing.clone()),
+                ..FetchedSeries::default()
+            })
+        };
+        Box::pin(std::future::ready(Ok(requests.iter().map(read).collect())))
+    }
+}
+
+#[test]
+fn a_read_in_parts_says_which_nodes_its_answer_lacks_already() {
+    let registry = Registry::new();
+    for name in ["a", "b", "c"] {
+        // Two of these are more than a part may have.
+        let policy = registry.intern(&Policy { retention: "1500000*1s".parse().unwrap(), ..Policy::default() });
+        registry.write().create(registry.hash(name.as_bytes()), name, policy, 0);
+    }
+    let source = Arc::new(OneByOne::default());
+    let mut setup = Setup::new(Vec::new());
+    setup.series = Some(source.clone());
+    setup.registry = Some(Arc::new(registry));
+    let server = setup.start();
+    let answer = server.get(&format!("/render?target=*&from={}&until={NOW}&format=json", NOW - 1_400_000));
+    assert_eq!(answer.header("x-plumbago-missing-peers"), Some("n1:80, n2:80, n3:80"), "{}", answer.text());
+    assert_eq!(
+        *source.0.lock().unwrap(),
+        [vec![], vec!["n1:80".to_owned()], vec!["n1:80".to_owned(), "n2:80".to_owned()]]
+    );
 }
 
 #[test]

@@ -479,7 +479,9 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
             checked.faults.push(DamagedPart::of_file(STRAY, checked.bytes, how));
         }),
         () if text.ends_with(".rows") => check_rows(disk, &full, store, &mut checked),
-        () if text.starts_with("journal/") && text.ends_with(".journal") => check_journal(disk, &full, &mut checked),
+        () if text.starts_with("journal/") && RECORDS.iter().any(|end| text.ends_with(end)) => {
+            check_journal(disk, &full, &mut checked)
+        }
         () if text.ends_with(".log")
             && let Some(what) = log_of(&checked.path) =>
         {
@@ -497,6 +499,12 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
     }
     checked
 }
+
+/// How files of records in the journal's folder end: segments, those kept beside an older one that waits, and late points.
+const RECORDS: [&str; 3] = [".journal", ".since", LATE_POINTS];
+
+/// These are named once they are whole: no process was killed in the middle of one.
+const LATE_POINTS: &str = ".points";
 
 /// Whether a file has the name of a segment, of a file of a log or of one of rows, but for the number.
 fn is_stray(path: &Path) -> bool {
@@ -520,7 +528,7 @@ fn check_journal(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Res
     let mut found = ingest::wal::records(&bytes);
     found.by_ref().for_each(drop);
     checked.records = found.replayed.records;
-    let torn = found.torn_tail();
+    let torn = found.torn_tail().filter(|_| !checked.path.to_string_lossy().ends_with(LATE_POINTS));
     checked.cut_off = torn.as_ref().map_or(0, |torn| torn.len() as u64);
     for place in found.damage.iter().filter(|&place| torn.as_ref() != Some(place)) {
         let (offset, bytes) = (place.start as u64, place.len() as u64);

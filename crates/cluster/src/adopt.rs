@@ -31,6 +31,8 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
             "metrics had policies on other nodes that they never had here; points of these are read, too"
         );
     }
+    // Points may make some of the others now, by the rules of this node alone.
+    let with_earlier: Vec<SharedMetric> = metrics.iter().filter(|metric| !metric.earlier.is_empty()).cloned().collect();
     // A hidden metric becomes visible again under its old id.
     let reserved = ingest.reserve(metrics, |metric| &metric.name);
     let record = |(id, metric): (MetricId, SharedMetric)| {
@@ -46,5 +48,7 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     // Durable before they are visible: the journal names a metric of a point by its id alone.
     local.put_metrics(records.clone()).await?;
     local.sync_metrics().await?;
-    Ok(records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum())
+    let added = records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum();
+    ingest.learn(&with_earlier);
+    Ok(added)
 }

@@ -104,15 +104,18 @@ impl SharedPoints for ClusterDriver {
         })
     }
 
-    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+    fn deletion_time(&self) -> Timestamp {
+        // By the calendar of all that is furthest ahead: points of nodes with that one are of before it.
+        self.tables.calendar().now() / 1_000_000
+    }
+
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>, at: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            // By the calendar of all that is furthest ahead: points of nodes with that one are of before it.
-            let now: Timestamp = self.tables.calendar().now() / 1_000_000;
             // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
             let names: Vec<(String, Timestamp)> =
-                metrics.iter().map(|metric| (metric.name.clone(), now.max(metric.created_on))).collect();
+                metrics.iter().map(|metric| (metric.name.clone(), at.max(metric.created_on))).collect();
             let tables = self.tables.to_write()?;
-            tables.delete_metrics(metrics).await?;
+            tables.delete_metrics(metrics, at).await?;
             self.log.hides(tables.last_deletion());
             self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
             Ok(())

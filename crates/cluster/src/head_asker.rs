@@ -199,11 +199,11 @@ impl HeadAsker {
         others.filter(|node| self.problem(node).is_some()).collect()
     }
 
-    async fn ask_all(&self, requests: Vec<HeadRequest>) -> PeerHeads {
+    async fn ask_all(&self, requests: Vec<HeadRequest>, given_up: Vec<String>) -> PeerHeads {
         let mut answer = PeerHeads::default();
         let mut asked = Vec::new();
         for node in self.members.all().into_iter().filter(|node| !node.is_self) {
-            if MOST_NODES <= asked.len() || self.problem(&node).is_some() {
+            if MOST_NODES <= asked.len() || self.problem(&node).is_some() || given_up.contains(&shown(&node)) {
                 self.counters.skipped.fetch_add(1, Relaxed);
                 answer.missing.push(shown(&node));
             } else {
@@ -393,8 +393,8 @@ impl HeadSource for HeadAsker {
         self.members.has_others()
     }
 
-    fn heads(&self, requests: Vec<HeadRequest>) -> AskedHeads<'_> {
-        Box::pin(self.ask_all(requests))
+    fn heads(&self, requests: Vec<HeadRequest>, given_up: Vec<String>) -> AskedHeads<'_> {
+        Box::pin(self.ask_all(requests, given_up))
     }
 }
 
@@ -495,7 +495,7 @@ mod tests {
     #[tokio::test]
     async fn a_node_with_too_many_points_is_asked_for_fewer_metrics_at_once() {
         let (asker, fake, ..) = asker(&[2], 3);
-        let answer = asker.heads(requests(20)).await;
+        let answer = asker.heads(requests(20), Vec::new()).await;
         // More in all than one answer may have.
         assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 0));
         assert!(asker.asked().points > MAX_POINTS as u64);
@@ -506,13 +506,13 @@ mod tests {
         // Where even one metric has too many, the node is missing, and is asked the next time.
         let (asker, fake, ..) = self::asker(&[2], 0);
         for _ in 0..2 {
-            assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
+            assert_eq!(asker.heads(requests(1), Vec::new()).await.missing, ["host2:8080"]);
         }
         assert_eq!((fake.asked.lock().len(), asker.asked().invalid, asker.asked().skipped), (2, 2, 0));
         // As where this node has no memory for its answer.
         *fake.failure.lock() = Some(AskError::NoMemory);
         for _ in 0..2 {
-            assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
+            assert_eq!(asker.heads(requests(1), Vec::new()).await.missing, ["host2:8080"]);
         }
         assert_eq!((fake.asked.lock().len(), asker.asked().no_memory, asker.missing().len()), (4, 2, 0));
     }
@@ -528,7 +528,7 @@ mod tests {
         ] {
             *fake.failure.lock() = Some(error);
             for _ in 0..3 {
-                let answer = asker.heads(requests(2)).await;
+                let answer = asker.heads(requests(2), Vec::new()).await;
                 assert_eq!((answer.of_peers.len(), answer.missing), (1, vec!["host2:8080".to_owned()]));
             }
             let node = asker.missing().remove(0);
@@ -536,7 +536,7 @@ mod tests {
             assert!(!asker.probed(&node).await);
             *fake.failure.lock() = None;
             assert!(asker.probed(&node).await && asker.missing().is_empty());
-            assert_eq!(asker.heads(requests(2)).await.of_peers.len(), 2);
+            assert_eq!(asker.heads(requests(2), Vec::new()).await.of_peers.len(), 2);
         }
         let asked = asker.asked();
         assert_eq!((asked.silent, asked.refused, asked.unsupported, asked.invalid, asked.skipped), (1, 1, 1, 1, 8));
@@ -551,19 +551,19 @@ mod tests {
         for is_probed in [false, true] {
             let (asker, fake, members, _data) = asker(&[2, 3], 100);
             *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
-            assert_eq!(asker.heads(requests(1)).await.missing, ["host2:8080"]);
+            assert_eq!(asker.heads(requests(1), Vec::new()).await.missing, ["host2:8080"]);
             *fake.failure.lock() = None;
             asker.probe_all().await;
             *fake.failure.lock() = Some(AskError::Left);
             if is_probed {
                 assert!(asker.probed(&members.all()[0]).await);
             }
-            let answer = asker.heads(requests(1)).await;
+            let answer = asker.heads(requests(1), Vec::new()).await;
             assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 0));
             assert_eq!((members.all().len(), asker.missing().len()), (1, 0));
             // Its process ends.
             *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
-            assert_eq!(asker.heads(requests(1)).await.missing, [""; 0]);
+            assert_eq!(asker.heads(requests(1), Vec::new()).await.missing, [""; 0]);
         }
     }
 
@@ -574,13 +574,13 @@ mod tests {
         rows[1].address.clear();
         members.saw(vec![]);
         members.saw(rows);
-        let answer = asker.heads(requests(1)).await;
+        let answer = asker.heads(requests(1), Vec::new()).await;
         assert_eq!((answer.of_peers.len(), fake.asked.lock().len()), (0, 0));
         assert_eq!((answer.missing[0].as_str(), answer.missing.len()), ("host2:8080", 2));
         assert!(asker.has_peers());
         // It answers a probe: it is cut off from Cassandra alone.
         asker.probe_all().await;
-        let answer = asker.heads(requests(1)).await;
+        let answer = asker.heads(requests(1), Vec::new()).await;
         assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 1));
         assert_eq!(answer.missing, [NodeId::of_number(3).to_string()]);
     }
@@ -590,20 +590,25 @@ mod tests {
         let (asker, fake, ..) = asker_for(&[2, 3], 100, Duration::from_millis(50));
         for turn in 1..4 {
             *fake.failure.lock() = Some(AskError::Slow(Duration::ZERO));
-            let answer = asker.heads(requests(2)).await;
-            assert_eq!((answer.of_peers.len(), answer.missing), (1, vec!["host2:8080".to_owned()]));
+            let answer = asker.heads(requests(2), Vec::new()).await;
+            assert_eq!((answer.of_peers.len(), &answer.missing), (1, &vec!["host2:8080".to_owned()]));
             assert_eq!((asker.missing().len(), asker.asked().slow, asker.asked().silent), (0, turn, 0));
+            // The further reads of its query do not wait for it.
+            let asked = fake.asked.lock().len();
+            let answer = asker.heads(requests(2), answer.missing).await;
+            assert_eq!((answer.of_peers.len(), answer.missing), (1, vec!["host2:8080".to_owned()]));
+            assert_eq!((fake.asked.lock().len(), asker.asked().slow), (asked + 1, turn));
             // The next query asks it, whether or not a probe was there before.
             *fake.failure.lock() = None;
-            assert_eq!(asker.heads(requests(2)).await.of_peers.len(), 2);
+            assert_eq!(asker.heads(requests(2), Vec::new()).await.of_peers.len(), 2);
         }
         // A probe that fails says that it is the node.
         *fake.failure.lock() = Some(AskError::Slow(Duration::ZERO));
-        asker.heads(requests(2)).await;
+        asker.heads(requests(2), Vec::new()).await;
         *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
         asker.probe_all().await;
         assert_eq!(asker.missing().len(), 1);
-        assert_eq!(asker.heads(requests(2)).await.missing, ["host2:8080"]);
-        assert_eq!((asker.asked().silent, asker.asked().skipped), (0, 1));
+        assert_eq!(asker.heads(requests(2), Vec::new()).await.missing, ["host2:8080"]);
+        assert_eq!((asker.asked().silent, asker.asked().skipped), (0, 3 + 1));
     }
 }

@@ -6,15 +6,15 @@
 //!    point creates them again.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use host::Clock;
+use host::{Clock, Random};
 use ingest::{Ingest, is_kept_otherwise};
-use metric::MetricId;
-use store::{NameStore, ScanProgress, SharedMetric, StoreError};
+use metric::{MetricId, Timestamp};
+use store::{NameStore, ScanPace, ScanProgress, SharedMetric, StoreError};
 use store_cassandra::SharedTables;
 use tokio::sync::mpsc;
 
@@ -26,11 +26,22 @@ const ADOPT_BATCH: usize = 1 << 16;
 /// Missed metrics that one lookup asks for.
 const LOOKUP_BATCH: usize = 1 << 12;
 
+/// How far calendars of nodes may be apart, seconds.
+const APART: i64 = 900;
+
 /// Interval between two log lines about the progress of a scan.
 const PROGRESS_EVERY: Duration = Duration::from_secs(5);
 
 /// Pause after a failed scan.
 const RETRY: Duration = Duration::from_secs(30);
+
+/// Parts of the interval over which a read is spread that nothing waits for, and between two reads. Together they are less than
+/// the interval: what a read has just passed is found by the next within it.
+const SPREAD: u32 = 4;
+const REST: u32 = 2;
+
+/// Part of the interval after which all is read again where something could not be noted.
+const AGAIN: u32 = 12;
 
 /// Poll interval while Cassandra is away.
 const POLL: Duration = Duration::from_secs(1);
@@ -55,24 +66,33 @@ pub(crate) struct NameSync {
     pub(crate) ingest: Arc<Ingest>,
     pub(crate) readiness: Arc<IndexReadiness>,
     pub(crate) rescan: Arc<Rescan>,
+    pub(crate) random: Arc<dyn Random>,
 }
 
 impl NameSync {
-    /// Syncs as soon as Cassandra is connected, then at each interval and when asked to, until dropped.
+    /// Syncs as soon as Cassandra is connected, then so that each change is found within the interval, and when asked to, until dropped.
     pub(crate) async fn follow(self: Arc<NameSync>, every: Duration) {
+        // Nodes that start together do not read all names at the same time ever after.
+        let mut rest = (every / REST).mul_f64(self.random.below(1 << 20) as f64 / f64::from(1 << 20));
+        let (mut over, mut has_read) = (Duration::ZERO, false);
         loop {
-            let pause = match self.sync().await {
-                Ok(()) => every,
+            let pause = match self.sync(over).await {
+                Ok(()) => {
+                    has_read = true;
+                    std::mem::replace(&mut rest, every / REST)
+                }
                 Err(StoreError::Unavailable(_)) if !self.tables.is_up() => POLL,
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the names in the tables; retrying");
                     RETRY.min(every)
                 }
             };
-            tokio::select! {
-                () = tokio::time::sleep(pause) => {}
-                () = self.rescan.asked() => {}
-            }
+            // What could not be noted while points were read back is told again.
+            let pause = if self.ingest.take_left_out() { pause.min(every / AGAIN) } else { pause };
+            over = tokio::select! {
+                () = tokio::time::sleep(pause) => if has_read { every / SPREAD } else { Duration::ZERO },
+                () = self.rescan.asked() => Duration::ZERO,
+            };
         }
     }
 
@@ -81,18 +101,19 @@ impl NameSync {
     pub(crate) async fn first(&self) {
         if !self.readiness.is_ready()
             && self.tables.is_up()
-            && let Err(error) = self.sync().await
+            && let Err(error) = self.sync(Duration::ZERO).await
         {
             tracing::error!(%error, "cannot read the names in the tables; retrying");
         }
     }
 
-    async fn sync(&self) -> Result<(), StoreError> {
+    /// Reads all names, spread over so long.
+    async fn sync(&self, over: Duration) -> Result<(), StoreError> {
         let driver = self.tables.tables()?;
         let began = self.clock.instant();
         self.rescan.begin();
         let mut missed = Missed::before(&self.ingest);
-        let (rows, added) = self.scan(driver, &mut missed).await?;
+        let (rows, added) = self.scan(driver, &mut missed, over).await?;
         let gone = self.deleted(driver, missed.visible(&self.ingest)).await?;
         let mut hidden = 0;
         if !gone.is_empty() {
@@ -114,23 +135,73 @@ impl NameSync {
     }
 
     /// Reads all names; returns how many rows there are, and how many of them were new to this node.
-    async fn scan(&self, driver: &dyn SharedTables, missed: &mut Missed) -> Result<(u64, usize), StoreError> {
+    async fn scan(
+        &self,
+        driver: &dyn SharedTables,
+        missed: &mut Missed,
+        over: Duration,
+    ) -> Result<(u64, usize), StoreError> {
+        let pace = ScanPace { over, is_hurried: self.rescan.is_asked().clone() };
         let (send, mut unknown) = mpsc::unbounded_channel();
+        let began = Began { at: self.clock.now() - APART, unregistered: self.unregistered() };
         let scanning = async move {
             let mut scan =
                 Scan { ingest: &self.ingest, missed, unknown: Vec::new(), send, rows: 0, logged: self.clock.instant() };
-            driver.scan(&mut |batch, progress| scan.take(batch, progress, self.clock.instant())).await?;
+            driver.scan(pace, &mut |batch, progress| scan.take(batch, progress, self.clock.instant())).await?;
             Ok(scan.finish())
         };
         // Concurrent with the scan, so that millions of unknown names are not in memory at once.
         let adopting = async {
             let mut added = 0;
             while let Some(batch) = unknown.recv().await {
+                let batch = self.as_now(driver, batch, &began).await?;
                 added += adopt(batch, &*self.local, &self.ingest).await?;
             }
             Ok::<_, StoreError>(added)
         };
         tokio::try_join!(scanning, adopting)
+    }
+
+    fn unregistered(&self) -> HashSet<MetricId> {
+        self.ingest.unregistered().into_iter().collect()
+    }
+
+    /// What was read of metrics whose policies have changed since the scan began may be of before that: they are read once more. Those
+    /// whose rows this node itself is still to write are left out.
+    async fn as_now(
+        &self,
+        driver: &dyn SharedTables,
+        batch: Vec<SharedMetric>,
+        began: &Began,
+    ) -> Result<Vec<SharedMetric>, StoreError> {
+        let (registry, unregistered) = (self.ingest.registry(), self.unregistered());
+        let ids: Vec<Option<MetricId>> = {
+            let names = registry.read();
+            let id = |metric: &SharedMetric| {
+                let name = metric.name.as_bytes();
+                names.find(registry.hash(name), name)
+            };
+            batch.iter().map(id).collect()
+        };
+        let (mut now, mut again) = (Vec::with_capacity(batch.len()), Vec::new());
+        for (metric, id) in batch.into_iter().zip(ids) {
+            let is_own = |id: MetricId| unregistered.contains(&id) || began.unregistered.contains(&id);
+            let has_changed = |id: MetricId| {
+                registry
+                    .policies(id)
+                    .and_then(|history| history.last().copied())
+                    .is_some_and(|last| began.at <= last.since)
+            };
+            match id {
+                Some(id) if is_own(id) => {}
+                Some(id) if has_changed(id) => again.push(metric.name),
+                _ => now.push(metric),
+            }
+        }
+        for names in again.chunks(LOOKUP_BATCH) {
+            now.extend(driver.lookup(names.to_vec()).await?);
+        }
+        Ok(now)
     }
 
     /// Which of the metrics that a scan missed are gone from the tables.
@@ -146,6 +217,14 @@ impl NameSync {
         }
         Ok(gone)
     }
+}
+
+/// When a scan began.
+struct Began {
+    /// Unix seconds, less [`APART`].
+    at: Timestamp,
+    /// Whose rows this node had not written then.
+    unregistered: HashSet<MetricId>,
 }
 
 /// The metrics that a scan has not met, out of those it must meet.
@@ -201,23 +280,27 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn take(&mut self, batch: Vec<SharedMetric>, progress: ScanProgress, now: Instant) {
         let registry = self.ingest.registry();
-        let names = registry.read();
-        for metric in batch {
-            let name = metric.name.as_bytes();
-            match names.find(registry.hash(name), name) {
-                Some(id) => {
-                    self.missed.meet(id);
-                    // Another node may have given it another one, and known others before.
-                    if !metric.earlier.is_empty()
-                        || is_kept_otherwise(&registry.policy(names.policy_id(id)), &metric.policy)
-                    {
-                        self.unknown.push(metric);
+        let mut known = Vec::new();
+        {
+            let names = registry.read();
+            for metric in batch {
+                let name = metric.name.as_bytes();
+                match names.find(registry.hash(name), name) {
+                    Some(id) => {
+                        self.missed.meet(id);
+                        let is_kept_otherwise =
+                            || is_kept_otherwise(&registry.policy(names.policy_id(id)), &metric.policy);
+                        if !metric.earlier.is_empty() || is_kept_otherwise() {
+                            known.push((id, metric));
+                        }
                     }
+                    None => self.unknown.push(metric),
                 }
-                None => self.unknown.push(metric),
             }
         }
-        drop(names);
+        // Another node may have given it another policy, or known others before.
+        let told = known.into_iter().filter(|(id, metric)| self.ingest.tells(*id, metric));
+        self.unknown.extend(told.map(|(_, metric)| metric));
         if self.unknown.len() >= ADOPT_BATCH {
             // The receiver is gone only when adopting failed; its error ends the scan.
             let _ = self.send.send(std::mem::take(&mut self.unknown));

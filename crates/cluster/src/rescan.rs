@@ -1,6 +1,12 @@
 //! Between following changes and reading all names: who follows asks for a read, and a read hides nothing that came meanwhile.
 
-use std::collections::HashSet;
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -9,6 +15,8 @@ use tokio::sync::Notify;
 #[derive(Default)]
 pub(crate) struct Rescan {
     asked: Notify,
+    /// Whether a read is asked for: the one that is running is to end soon.
+    is_asked: Arc<AtomicBool>,
     /// Names that other nodes created since the read that is running began.
     created: Mutex<Option<HashSet<String>>>,
 }
@@ -16,12 +24,19 @@ pub(crate) struct Rescan {
 impl Rescan {
     /// Asks for a read of all names, as soon as the current one has ended.
     pub(crate) fn ask(&self) {
+        self.is_asked.store(true, Relaxed);
         self.asked.notify_one();
+    }
+
+    /// Whether one is asked for.
+    pub(crate) fn is_asked(&self) -> &Arc<AtomicBool> {
+        &self.is_asked
     }
 
     /// Waits until one is asked for.
     pub(crate) async fn asked(&self) {
         self.asked.notified().await;
+        self.is_asked.store(false, Relaxed);
     }
 
     /// A read begins.

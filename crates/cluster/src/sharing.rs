@@ -99,7 +99,7 @@ impl Sharing {
     /// Adds what needs ingestion. `replica` is that of this node's aggregates.
     pub fn attach(self, ingest: &Arc<Ingest>, data: PathBuf, version: String, replica: u8) -> Shared {
         let Sharing { tables, last_seen, log, local, host, .. } = self;
-        let Host { clock, disk, .. } = host;
+        let Host { clock, disk, random } = host;
         let rescan = Arc::new(Rescan::default());
         let follower = Arc::new(Follower::new(
             clock.clone(),
@@ -126,6 +126,7 @@ impl Sharing {
             local: local.names,
             ingest: ingest.clone(),
             rescan,
+            random,
         });
         Shared { tables, last_seen, names, follower, peers }
     }

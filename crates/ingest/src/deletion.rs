@@ -252,7 +252,7 @@ impl Deletion {
                 return Err(DeletionError::Shared);
             }
             // Deletes nothing, and shows that the tables can be written.
-            shared.delete_metrics(Vec::new()).await.map_err(|source| DeletionError::Away { source })?;
+            shared.delete_metrics(Vec::new(), 0).await.map_err(|source| DeletionError::Away { source })?;
         }
         let DeletionCounters { asked, done, .. } = &self.counters;
         asked.fetch_add(metrics.len() as u64, Relaxed);
@@ -330,6 +330,12 @@ impl Deletion {
         }
         self.registration.add_deleted(gone.iter().copied());
         let records = self.shared.as_ref().map(|_| self.registry.records(&gone));
+        // Before the names are removed: one that comes again while this deletion runs is of after it, for every process.
+        let at = self.shared.as_ref().filter(|_| is_for_all).map_or(0, |shared| shared.deletion_time());
+        if is_for_all && let Some(records) = &records {
+            let deletions = records.iter().map(|record| (record.name.as_str(), at.max(record.created_on)));
+            self.new_metrics.note_deletions(deletions, self.clock.now().min(at));
+        }
         let hidden_until = match condition {
             Condition::DeletedElsewhere { hidden_until, .. } => Some(hidden_until),
             _ => None,
@@ -364,7 +370,7 @@ impl Deletion {
         if !is_for_all {
             return Ok(());
         }
-        let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default()).await;
+        let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default(), at).await;
         in_tables.map_err(|source| DeletionError::Tables { deleted: *deleted, source })
     }
 
@@ -384,7 +390,12 @@ impl Deletion {
 
     /// Deletes metrics for all who share the tables. Their ids are made of their names: points that are still on their way would
     /// come back with the name.
-    async fn delete_from_tables(&self, gone: &[MetricId], records: Vec<MetricRecord>) -> Result<(), StoreError> {
+    async fn delete_from_tables(
+        &self,
+        gone: &[MetricId],
+        records: Vec<MetricRecord>,
+        at: Timestamp,
+    ) -> Result<(), StoreError> {
         let Some(shared) = &self.shared else { return Ok(()) };
         let jobs_end = async {
             self.memtable.may_take().await;
@@ -394,7 +405,7 @@ impl Deletion {
         };
         let ended = tokio::time::timeout(JOBS_END, jobs_end).await;
         ended.map_err(|_| StoreError::Unavailable("points of them are still on their way there".to_owned()))?;
-        shared.delete_metrics(records).await
+        shared.delete_metrics(records, at).await
     }
 
     fn has_points(&self, metrics: &[MetricId]) -> bool {

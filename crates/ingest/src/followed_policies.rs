@@ -1,10 +1,10 @@
 //! Where others write the store too: metrics without points on this node are kept by what the shared tables say, also when
 //! that changes. As soon as points come here, the rules of this node say it (`policy_changes.rs`).
 
-use std::sync::Arc;
+use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use metadata::PolicySpan;
-use metric::{MetricId, Policy};
+use metadata::{PolicySpan, Told};
+use metric::{MetricId, Policy, Timestamp};
 use store::{MetricRecord, PolicyChange, SharedMetric};
 
 use crate::policy_changes::PolicyChanges;
@@ -30,7 +30,8 @@ fn taken_over(known: &Policy, shared: &Policy) -> Policy {
 
 impl PolicyChanges {
     /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
-    /// records with the policy of the tables, which holds since the time that these tell, where this node did not run then, or from now on. None while the clock is in doubt.
+    /// records with the policy of the tables, which holds since the time that these tell, where this node did not run then, or from
+    /// now on. None while the clock is in doubt.
     pub(crate) fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
         let now = self.time.now();
         if !now.is_certain() {
@@ -55,8 +56,8 @@ impl PolicyChanges {
         let record = |(id, metric): (MetricId, &SharedMetric)| {
             let mut record = self.registry.records(&[id]).pop()?;
             // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
-            // stored itself by the policy before is of that one's time.
-            let is_later = self.time.ran_until().is_none_or(|until| until < metric.since);
+            // stored itself by the policy before is of that one's time: of the second in which it stopped nothing but the start.
+            let is_later = self.time.ran_until().is_none_or(|until| until <= metric.since);
             let since = if 0 < metric.since && is_later { metric.since.min(now.low()) } else { now.low() };
             let since = self.registry.policies(id)?.next_change(since);
             let policy = taken_over(&record.policies.last()?.policy, &metric.policy);
@@ -68,50 +69,110 @@ impl PolicyChanges {
 
     /// See [`Ingest::learn`](crate::Ingest::learn).
     pub(crate) fn learn(&self, metrics: &[SharedMetric]) -> usize {
-        let known: Vec<(MetricId, &SharedMetric)> = {
+        let known: Vec<(MetricId, Timestamp, &SharedMetric)> = {
             let names = self.registry.read();
-            let id =
-                |metric: &SharedMetric| names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes());
-            metrics.iter().filter_map(|metric| Some((id(metric)?, metric))).collect()
+            let of = |metric: &SharedMetric| {
+                let id = names.find(self.registry.hash(metric.name.as_bytes()), metric.name.as_bytes())?;
+                Some((id, names.creation(id)?))
+            };
+            metrics.iter().filter_map(|metric| of(metric).map(|(id, created)| (id, created, metric))).collect()
         };
-        let others: Vec<(MetricId, &SharedMetric)> =
-            known.into_iter().filter(|(id, metric)| self.tells(*id, metric)).collect();
+        let tell = |(id, _, metric): &(MetricId, Timestamp, &SharedMetric)| self.tells(*id, metric);
+        let others: Vec<(MetricId, Timestamp, &SharedMetric)> = known.into_iter().filter(tell).collect();
         if others.is_empty() {
             return 0;
         }
-        let policies = |metric: &&SharedMetric| {
+        let policies = |metric: &SharedMetric| {
             metric.earlier.iter().map(|change| change.policy.clone()).chain([metric.policy.clone()]).collect::<Vec<_>>()
         };
-        let all: Vec<Policy> = others.iter().flat_map(|(_, metric)| policies(metric)).collect();
+        let all: Vec<Policy> = others.iter().flat_map(|(.., metric)| policies(metric)).collect();
         self.rules.admit_earlier(all.iter());
-        let learn = |(id, metric): &(MetricId, &SharedMetric)| {
-            let span = |change: &PolicyChange| {
-                Some(PolicySpan { since: change.since, policy: self.registry.try_intern(&change.policy)? })
-            };
-            let earlier: Vec<PolicySpan> = metric.earlier.iter().filter_map(span).collect();
-            let is_current = self.is_current(*id, &metric.policy);
-            let others_now = if is_current { None } else { self.registry.try_intern(&metric.policy) };
-            self.registry.learn(*id, &earlier, (others_now, metric.since))
-        };
-        let mut learnt = 0;
+        let (mut learnt, mut missed) = (0, Vec::new());
         for together in others.chunks(LEARNT_TOGETHER) {
             let is_recovering = self.memtable.is_recovering();
             let _memtable = self.memtable.lock();
-            // A replay goes by the places of policies in histories.
-            if self.back_pressure.is_spilling() || is_recovering {
+            // A replay goes by the places of policies in histories, and a clock in doubt does not tell when this process was absent.
+            if self.back_pressure.is_spilling() || is_recovering || !self.time.now().is_certain() {
+                self.are_told_left_out.store(true, Relaxed);
                 break;
             }
-            learnt += together.iter().filter(|one| learn(one)).count();
+            for (id, created, metric) in together {
+                let has_missed = self.learn_missed((*id, *created), metric);
+                learnt += usize::from(self.learn_of((*id, *created), metric) || has_missed);
+                missed.extend(has_missed.then_some(*id));
+            }
         }
+        // The next start cannot tell any more that this one was absent.
+        self.registration.add(missed);
         learnt
     }
 
-    /// Whether tables tell of a policy that a metric never had on this node, or of another one in force.
-    fn tells(&self, id: MetricId, metric: &SharedMetric) -> bool {
+    /// Whether [`PolicyChanges::learn`] left anything out since the last call: it is to be told again.
+    pub(crate) fn take_left_out(&self) -> bool {
+        self.are_told_left_out.swap(false, Relaxed)
+    }
+
+    fn span(&self, change: &PolicyChange) -> Option<PolicySpan> {
+        Some(PolicySpan { since: change.since, policy: self.registry.try_intern(&change.policy)? })
+    }
+
+    fn learn_of(&self, (id, created): (MetricId, Timestamp), metric: &SharedMetric) -> bool {
+        let earlier: Vec<PolicySpan> = metric.earlier.iter().filter_map(|change| self.span(change)).collect();
+        let is_current = self.is_current(id, &metric.policy);
+        let others_now = if is_current { None } else { self.registry.try_intern(&metric.policy) };
+        let is_from_before = created < metric.since;
+        self.registry.learn(id, Told { earlier: &earlier, others_now, since: metric.since, is_from_before })
+    }
+
+    /// Notes changes that others made while this node did not run, at their times: what is stored of them is theirs. Returns whether there
+    /// were any.
+    fn learn_missed(&self, (id, created): (MetricId, Timestamp), metric: &SharedMetric) -> bool {
+        let Some(until) = self.time.ran_until().filter(|until| created <= *until) else { return false };
+        let is_of_absence = |since: Timestamp| 0 < since && until <= since && since < self.started;
+        let present = PolicyChange { since: metric.since, policy: metric.policy.clone() };
+        let missed = metric.earlier.iter().chain([&present]).filter(|change| is_of_absence(change.since));
+        let missed: Vec<PolicySpan> = missed.filter_map(|change| self.span(change)).collect();
+        let Some(history) = self.registry.policies(id).filter(|_| !missed.is_empty()) else { return false };
+        let own = history.with_times();
+        // By its own rules this node may have another one since its start.
+        let present = PolicySpan { since: self.started, policy: history.current() };
+        let before = own.iter().filter(|span| span.since <= until);
+        let since_start = own.iter().filter(|span| self.started <= span.since);
+        let mut spans: Vec<PolicySpan> = Vec::new();
+        for span in before.chain(&missed).chain(since_start).chain([&present]) {
+            match spans.last() {
+                Some(last) if last.policy == span.policy => {}
+                Some(last) => spans.push(PolicySpan { since: span.since.max(last.since + 1), policy: span.policy }),
+                None => spans.push(*span),
+            }
+        }
+        let front = &history[..history.len() - own.len()];
+        spans != own && self.registry.set_history(id, [front, &spans].concat())
+    }
+
+    /// Whether tables may tell of a policy that is not known here, or of another one in force.
+    pub(crate) fn tells(&self, id: MetricId, metric: &SharedMetric) -> bool {
         let Some(history) = self.registry.policies(id) else { return false };
+        if !self.is_current(id, &metric.policy) {
+            return true;
+        }
         let had: Vec<Arc<Policy>> = history.iter().map(|span| self.registry.policy(span.policy)).collect();
-        let is_new = |change: &PolicyChange| !had.iter().any(|had| had.retention == change.policy.retention);
-        metric.earlier.iter().any(is_new) || !self.is_current(id, &metric.policy)
+        let is_same = |(had, told): (&Arc<Policy>, &PolicyChange)| !is_kept_otherwise(had, &told.policy);
+        if metric.earlier.is_empty()
+            || had.len() == metric.earlier.len() + 1 && had.iter().zip(&metric.earlier).all(is_same)
+        {
+            return false;
+        }
+        let is_new = |change: &PolicyChange| {
+            !had.iter()
+                .any(|had| had.retention == change.policy.retention && had.aggregation == change.policy.aggregation)
+        };
+        let is_of_absence = |since: Timestamp| self.time.ran_until().is_some_and(|until| until <= since);
+        let changes = metric.earlier.iter().map(|change| change.since).chain([metric.since]);
+        // Those of others may have times now.
+        history.with_times().len() < history.len()
+            || metric.earlier.iter().any(is_new)
+            || changes.into_iter().any(|since| 0 < since && is_of_absence(since))
     }
 
     fn is_current(&self, id: MetricId, policy: &Policy) -> bool {

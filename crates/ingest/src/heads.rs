@@ -57,8 +57,9 @@ pub trait HeadSource: Send + Sync + 'static {
     /// Whether there are other nodes, also such as are not asked now.
     fn has_peers(&self) -> bool;
 
-    /// Asks all of them at once. Ends within a bound of time, whatever they do.
-    fn heads(&self, requests: Vec<HeadRequest>) -> AskedHeads<'_>;
+    /// Asks all of them at once but those that are given up, by the names of [`PeerHeads::missing`]: they are missing again. Ends within a
+    /// bound of time, whatever they do.
+    fn heads(&self, requests: Vec<HeadRequest>, given_up: Vec<String>) -> AskedHeads<'_>;
 }
 
 /// More points are in memory than an answer may have.

@@ -198,6 +198,16 @@ impl Ingest {
         self.policy_changes.learn(metrics)
     }
 
+    /// Whether [`Ingest::learn`] may find something new in what the tables have of a metric, or [`Ingest::kept_otherwise`] does.
+    pub fn tells(&self, id: MetricId, metric: &SharedMetric) -> bool {
+        self.policy_changes.tells(id, metric)
+    }
+
+    /// Whether [`Ingest::learn`] left anything out since the last call, because points were spilled or read back: it is to be told again.
+    pub fn take_left_out(&self) -> bool {
+        self.policy_changes.take_left_out()
+    }
+
     /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before, and the records of the others, which the disk must
     /// have again as they are.
     pub async fn take_over(&self, records: Vec<MetricRecord>) -> (usize, Vec<MetricRecord>) {

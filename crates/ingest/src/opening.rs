@@ -5,7 +5,7 @@ use std::{
     io,
     sync::{
         Arc,
-        atomic::{AtomicU64, AtomicUsize},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize},
     },
     time::Duration,
 };
@@ -363,7 +363,7 @@ impl Owners {
     }
 
     fn policy_changes(&self) -> PolicyChanges {
-        let Memory { registry, back_pressure, memtable, time, .. } = &self.memory;
+        let Memory { registry, back_pressure, memtable, time, clock, .. } = &self.memory;
         PolicyChanges {
             rules: self.rules.clone(),
             registry: registry.clone(),
@@ -372,7 +372,9 @@ impl Owners {
             back_pressure: back_pressure.clone(),
             registration: self.registration.clone(),
             writer: self.writer.clone(),
+            started: clock.now(),
             time: time.clone(),
+            are_told_left_out: AtomicBool::new(false),
             given: AtomicU64::new(0),
             waiting: Mutex::default(),
             listed_newcomers: AtomicUsize::new(0),

@@ -3,13 +3,13 @@
 
 use std::sync::{
     Arc,
-    atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
+    atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use carbon::{Decision, Rules};
 use host::JudgingTime;
 use metadata::{PolicyId, Registry};
-use metric::MetricId;
+use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
 
 use crate::{
@@ -35,6 +35,10 @@ pub(crate) struct PolicyChanges {
     pub(crate) registration: Arc<Registration>,
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) time: Arc<JudgingTime>,
+    /// When this process started, Unix seconds.
+    pub(crate) started: Timestamp,
+    /// Whether policies of others were told that could not be noted then.
+    pub(crate) are_told_left_out: AtomicBool,
     /// Metrics that were given another policy since this was last logged.
     pub(crate) given: AtomicU64,
     /// Metrics that keep another policy than these rules give them, as counted when their change began to wait.

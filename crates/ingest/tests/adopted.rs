@@ -2,21 +2,43 @@
 
 mod support;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering::SeqCst},
+    },
+    time::Duration,
+};
 
 use carbon::{RuleFiles, Rules, Sink};
+use host::{Host, JudgingTime, ManualClock};
 use ingest::{Ingest, Protocol};
-use metric::{Aggregation, MetricId, Policy, Window};
+use metric::{Aggregation, MetricId, Policy, Timestamp, Window};
 use store::{
     DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, PolicyChange, Run, SeriesRequest,
-    SharedMetric, SharedPoints, Store,
+    SharedMetric, SharedPoints, Store, StoreError,
 };
 use support::{now, options, registry_of};
 
 /// Other processes write the same store, and have written nothing so far.
-struct NoPartials;
+#[derive(Default)]
+struct NoPartials {
+    /// When a deletion is, 0 where none can be, and when the last one was.
+    deletion_time: Timestamp,
+    deleted_at: AtomicI64,
+}
 
 impl SharedPoints for NoPartials {
+    fn deletion_time(&self) -> Timestamp {
+        self.deletion_time
+    }
+
+    fn delete_metrics(&self, _metrics: Vec<MetricRecord>, at: Timestamp) -> DriverFuture<'_, ()> {
+        self.deleted_at.store(at, SeqCst);
+        let rejected = || StoreError::Rejected("this store does not delete for others".to_owned());
+        Box::pin(std::future::ready(if 0 < self.deletion_time { Ok(()) } else { Err(rejected()) }))
+    }
+
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
         Box::pin(std::future::ready(Ok(totals.into())))
     }
@@ -30,7 +52,7 @@ fn rules(retention: &str) -> Rules {
 async fn open(dir: &std::path::Path, driver: &Arc<MemoryDriver>) -> Arc<Ingest> {
     let registry = registry_of(&**driver).await;
     let options = options(dir, Duration::from_secs(60));
-    let store = Store { shared: Some(Arc::new(NoPartials)), ..Store::of(driver.clone()) };
+    let store = Store { shared: Some(Arc::new(NoPartials::default())), ..Store::of(driver.clone()) };
     Ingest::open(options, store, registry, rules("60s:1d")).await.unwrap()
 }
 
@@ -425,4 +447,128 @@ async fn a_metric_that_is_made_after_a_deletion_by_a_clock_that_is_ahead_is_of_a
     drop(ingest);
     // As the journal has it.
     assert_eq!(creation(&*open(dir.path(), &driver).await, "again"), deleted_at + 1);
+}
+
+#[tokio::test]
+async fn a_metric_that_comes_again_while_its_deletion_runs_is_of_after_it_for_all() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    // Another node's calendar is ahead.
+    let shared = Arc::new(NoPartials { deletion_time: now() + 240, ..NoPartials::default() });
+    let store = Store { shared: Some(shared.clone()), ..Store::of(driver.clone()) };
+    let registry = registry_of(&*driver).await;
+    let ingest =
+        Ingest::open(options(dir.path(), Duration::from_millis(20)), store, registry, rules("60s:1d")).await.unwrap();
+    send(&ingest, "again", 1.0).await;
+    let id = |ingest: &Ingest| {
+        let registry = ingest.registry();
+        registry.read().find(registry.hash(b"again"), b"again")
+    };
+    let first = id(&ingest).unwrap();
+    assert_eq!(ingest.delete(&[first]).await.unwrap(), 1);
+    assert_eq!(shared.deleted_at.load(SeqCst), shared.deletion_time);
+    send(&ingest, "again", 2.0).await;
+    let second = id(&ingest).unwrap();
+    assert_ne!(second, first);
+    assert_eq!(ingest.registry().read().creation(second), Some(shared.deletion_time + 1));
+    ingest.close().await.unwrap();
+}
+
+fn policy(aggregation: Aggregation) -> Policy {
+    Policy { retention: "1440*60s".parse().unwrap(), aggregation, ..Policy::default() }
+}
+
+/// What the tables tell of a metric: policies and since when, the last one in force.
+fn told(name: &str, policies: &[(Timestamp, Aggregation)]) -> SharedMetric {
+    let change = |&(since, aggregation): &(Timestamp, Aggregation)| PolicyChange { since, policy: policy(aggregation) };
+    let mut earlier: Vec<PolicyChange> = policies.iter().map(change).collect();
+    let PolicyChange { since, policy } = earlier.pop().unwrap();
+    SharedMetric { name: name.to_owned(), policy, since, earlier, created_on: None, updated_on: None }
+}
+
+/// The methods of a metric, and since when, as this node knows them.
+fn methods(ingest: &Ingest, name: &str) -> Vec<(Timestamp, Aggregation)> {
+    let registry = ingest.registry();
+    let id = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).unwrap();
+    let history = registry.policies(id).unwrap();
+    history.iter().map(|span| (span.since, registry.policy(span.policy).aggregation)).collect()
+}
+
+#[tokio::test]
+async fn a_node_that_makes_a_metric_anew_learns_which_methods_it_had() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    send(&ingest, "made.here", 1.0).await;
+    use Aggregation::{Average, Max, Sum};
+    // What this node stored in the time of the others is by its own method.
+    let later = now() + 100;
+    assert_eq!(ingest.learn(&[told("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]), 0);
+    let long_ago = now() - 5000;
+    let told = [told("made.here", &[(0, Max), (long_ago, Sum), (long_ago + 1000, Average)])];
+    assert_eq!(ingest.learn(&told), 1);
+    assert_eq!(methods(&ingest, "made.here"), [(0, Max), (long_ago, Sum), (long_ago + 1000, Average)]);
+    assert_eq!(ingest.learn(&told), 0, "it is known");
+    ingest.close().await.unwrap();
+}
+
+/// A node whose process begins then, over a folder whose mark of the time is kept.
+async fn open_at(
+    dir: &std::path::Path,
+    driver: &Arc<MemoryDriver>,
+    at: Timestamp,
+    method: &str,
+) -> (Arc<Ingest>, Arc<JudgingTime>) {
+    let host = Host { clock: Arc::new(ManualClock::at(at)), ..Host::system() };
+    let mut options = options(&dir.join("journal"), Duration::from_millis(20));
+    let time = Arc::new(JudgingTime::open(&host, dir).unwrap());
+    options.host = host;
+    options.time = Some(time.clone());
+    let aggregation = format!("[all]\npattern = .*\nxFilesFactor = 0.5\naggregationMethod = {method}\n");
+    let schemas = "[all]\npattern = .*\nretentions = 60s:1d\n";
+    let files = RuleFiles { schemas: Some(schemas), aggregation: Some(&aggregation), ..RuleFiles::default() };
+    let store = Store { shared: Some(Arc::new(NoPartials::default())), ..Store::of(driver.clone()) };
+    let registry = registry_of(&**driver).await;
+    (Ingest::open(options, store, registry, Rules::parse(files).unwrap().0).await.unwrap(), time)
+}
+
+#[tokio::test]
+async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_their_times() {
+    use Aggregation::{Average, Max, Sum};
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let begin = now() - 1000;
+    let (ingest, time) = open_at(dir.path(), &driver, begin, "average").await;
+    for name in ["there.and.back", "sent.first", "changed"] {
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        batch.point(name.as_bytes(), begin, 1.0);
+        ingest.accept(&mut batch).await;
+    }
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+
+    let there_and_back = [(0, Average), (begin, Max), (begin + 200, Average)];
+    let changed = [(0, Average), (begin + 100, Max), (begin + 200, Sum)];
+    let (ingest, time) = open_at(dir.path(), &driver, begin + 300, "average").await;
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    batch.point(b"sent.first", begin + 300, 1.0);
+    ingest.accept(&mut batch).await;
+    let all = [told("there.and.back", &there_and_back), told("sent.first", &there_and_back), told("changed", &changed)];
+    let otherwise = ingest.kept_otherwise(&all);
+    driver.put_metrics(otherwise.clone()).await.unwrap();
+    assert_eq!(ingest.take_over(otherwise).await.0, 1);
+    assert_eq!(ingest.learn(&all), 3);
+    for (name, expected) in [("there.and.back", there_and_back), ("sent.first", there_and_back), ("changed", changed)] {
+        assert_eq!(methods(&ingest, name), expected, "{name}");
+    }
+    assert_eq!(ingest.learn(&all), 0, "they are known");
+    ingest.flush().await.unwrap();
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+
+    // The next process cannot tell that this one was absent.
+    let (ingest, _) = open_at(dir.path(), &driver, begin + 400, "average").await;
+    assert_eq!(methods(&ingest, "there.and.back"), there_and_back);
+    assert_eq!(methods(&ingest, "sent.first"), there_and_back);
+    assert_eq!(ingest.learn(&all), 0);
+    ingest.close().await.unwrap();
 }

@@ -63,7 +63,7 @@ impl HeadSource for Others {
         true
     }
 
-    fn heads(&self, requests: Vec<HeadRequest>) -> AskedHeads<'_> {
+    fn heads(&self, requests: Vec<HeadRequest>, _given_up: Vec<String>) -> AskedHeads<'_> {
         let nodes = self.open.nodes.lock().unwrap().clone();
         let moves = self.open.moves.load(SeqCst);
         Box::pin(async move {

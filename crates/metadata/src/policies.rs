@@ -97,6 +97,19 @@ fn learnt(spans: &[PolicySpan]) -> usize {
     spans.windows(2).take_while(|pair| pair[1].since <= 0).count()
 }
 
+/// What others tell of the policies of a metric.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// Those before the one in force there, the oldest first.
+    pub earlier: &'a [PolicySpan],
+    /// The one in force there, where it is another than here.
+    pub others_now: Option<PolicyId>,
+    /// Since when that one is in force, Unix seconds; 0 where that is not known.
+    pub since: Timestamp,
+    /// Whether this node had the metric before then.
+    pub is_from_before: bool,
+}
+
 /// Distinct policies by id, and the histories of the few metrics that had more than one.
 pub(crate) struct Policies {
     distinct: Vec<Arc<Policy>>,
@@ -192,50 +205,71 @@ impl Policies {
         self.histories.insert(id, shared);
     }
 
-    /// Adds policies that others had to the history of a metric, as far as there is room: `earlier` before the one in force there, which is
-    /// `others_now` or, if there is none, the one in force here, `since` when. Where the metric had that one alone, the others are before it;
-    /// otherwise no time of theirs is known here, and they are in front of the first one. Tables are found by the retention alone. Returns
-    /// whether any is new.
-    pub(crate) fn learn(
-        &mut self,
-        (id, current): (MetricId, PolicyId),
-        earlier: &[PolicySpan],
-        (others_now, since): (Option<PolicyId>, Timestamp),
-    ) -> bool {
-        let history = self.history(id, current);
-        let is_alike = |one: PolicyId, other: PolicyId| {
-            let retention = |id: PolicyId| self.get(id).map(|policy| &policy.retention);
-            one == other || retention(one) == retention(other)
-        };
-        let is_new = |policy: PolicyId| !history.iter().any(|known| is_alike(known.policy, policy));
-        let is_any_new = earlier.iter().any(|span| is_new(span.policy));
-        let mut spans: Vec<PolicySpan> = Vec::new();
-        let are_before =
-            earlier.is_sorted_by_key(|span| span.since) && earlier.last().is_some_and(|last| last.since < since);
-        if is_any_new && others_now.is_none() && history.len() == 1 && are_before {
-            spans.extend(earlier);
-            spans.push(PolicySpan { since, policy: current });
-            spans[0].since = 0;
-        } else {
-            let is_in_front =
-                |policy: PolicyId| history[..learnt(&history)].iter().any(|known| is_alike(known.policy, policy));
-            let others = earlier.iter().map(|span| span.policy).filter(|&policy| is_new(policy));
-            // One that is in force elsewhere has no end, also where it ended here.
-            for policy in others.chain(others_now.filter(|&policy| !is_in_front(policy))) {
-                if !spans.iter().any(|span| is_alike(span.policy, policy)) {
-                    spans.push(PolicySpan { since: 0, policy });
-                }
-            }
-            if spans.is_empty() {
-                return false;
-            }
-            spans.extend(history.iter());
-        }
+    /// Adds policies that others had to the history of a metric, as far as there is room. Returns whether any is new.
+    ///
+    /// * Where this node had the one alone that is in force everywhere, the others are before it, with their times. Where the metric was here
+    ///   before the last of them ended, only if all have one method: what this node stored by its own in their time is not theirs.
+    /// * Otherwise no time of theirs is known here. They are in front of the first one, where their tables are others than those that
+    ///   are known: tables are found by the retention alone.
+    pub(crate) fn learn(&mut self, (id, current): (MetricId, PolicyId), told: Told<'_>) -> bool {
+        let Some(spans) = self.learnt_of(&self.history(id, current), current, told) else { return false };
         let has_room = spans.len() < MAX_CHANGES;
         if has_room {
             self.set_history(id, spans);
         }
         has_room
+    }
+
+    /// Whether [`Policies::learn`] has anything new, room or not.
+    pub(crate) fn tells(&self, (id, current): (MetricId, PolicyId), told: Told<'_>) -> bool {
+        self.learnt_of(&self.history(id, current), current, told).is_some()
+    }
+
+    fn learnt_of(&self, history: &[PolicySpan], current: PolicyId, told: Told<'_>) -> Option<Vec<PolicySpan>> {
+        let Told { earlier, others_now, since, is_from_before } = told;
+        let (front, own) = history.split_at(learnt(history));
+        let is_one_here = own.len() == 1 && others_now.is_none();
+        let are_before =
+            earlier.is_sorted_by_key(|span| span.since) && earlier.last().is_some_and(|last| last.since < since);
+        let have_times = !is_from_before || earlier.iter().all(|span| self.have_one_method(span.policy, current));
+        let is_told = |span: &PolicySpan| earlier.iter().any(|other| self.have_one_table(other.policy, span.policy));
+        if is_one_here && are_before && have_times && front.iter().all(is_told) {
+            let is_other = |span: &PolicySpan| {
+                !self.have_one_table(span.policy, current) || !self.have_one_method(span.policy, current)
+            };
+            if front.is_empty() && !earlier.iter().any(is_other) {
+                return None;
+            }
+            let mut spans = [earlier, &[PolicySpan { since, policy: current }]].concat();
+            spans[0].since = 0;
+            return Some(spans);
+        }
+        let is_new = |policy: PolicyId| !history.iter().any(|known| self.have_one_table(known.policy, policy));
+        // One that is in force elsewhere has no end, also where it ended here.
+        let is_endless = |policy: PolicyId| {
+            self.have_one_table(policy, current) || front.iter().any(|known| self.have_one_table(known.policy, policy))
+        };
+        let others = earlier.iter().map(|span| span.policy).filter(|&policy| is_new(policy));
+        let mut spans: Vec<PolicySpan> = Vec::new();
+        for policy in others.chain(others_now.filter(|&policy| !is_endless(policy))) {
+            if !spans.iter().any(|span| self.have_one_table(span.policy, policy)) {
+                spans.push(PolicySpan { since: 0, policy });
+            }
+        }
+        (!spans.is_empty()).then(|| {
+            spans.extend(history);
+            spans
+        })
+    }
+
+    fn have_one_table(&self, one: PolicyId, other: PolicyId) -> bool {
+        let retention = |id: PolicyId| self.get(id).map(|policy| &policy.retention);
+        one == other || retention(one) == retention(other)
+    }
+
+    fn have_one_method(&self, one: PolicyId, other: PolicyId) -> bool {
+        let method = |id: PolicyId| self.get(id).map(|policy| policy.aggregation);
+        one == other || method(one) == method(other)
     }
 
     /// Forgets the history of a removed metric.
@@ -251,7 +285,10 @@ impl Policies {
         let history = self.history(id, old);
         // A clock that went back must not put the spans out of order.
         let since = history.next_change(since);
-        let mut spans = history.to_vec();
+        // One of others that this node has itself from now on ends when it ends here.
+        let (front, own) = history.split_at(learnt(&history));
+        let front = front.iter().filter(|span| !self.have_one_table(span.policy, new));
+        let mut spans: Vec<PolicySpan> = front.chain(own).copied().collect();
         spans.push(PolicySpan { since, policy: new });
         // A policy that held for less than a second stays: points may have come in it.
         // What the oldest policy kept is gone once its longest stage has passed since it ended. When those of others ended is not known.
@@ -297,6 +334,11 @@ mod tests {
         all.iter().map(|&(since, policy)| PolicySpan { since, policy }).collect()
     }
 
+    /// Of a metric that was here before.
+    fn told(earlier: &[PolicySpan], others_now: Option<PolicyId>, since: Timestamp) -> Told<'_> {
+        Told { earlier, others_now, since, is_from_before: true }
+    }
+
     /// Each keeps points for so many minutes.
     fn policies(minutes: [u32; 4]) -> Policies {
         let mut policies = Policies::new();
@@ -310,9 +352,9 @@ mod tests {
     #[test]
     fn a_metric_of_one_policy_learns_those_before_it_with_their_times() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 2), &others(&[(5, 0), (700, 1)]), (None, 900)));
+        assert!(policies.learn((METRIC, 2), told(&others(&[(5, 0), (700, 1)]), None, 900)));
         assert_eq!(spans(&policies, 2), [(0, 0), (700, 1), (900, 2)]);
-        assert!(!policies.learn((METRIC, 2), &others(&[(5, 0), (700, 1)]), (None, 900)), "they are known");
+        assert!(!policies.learn((METRIC, 2), told(&others(&[(5, 0), (700, 1)]), None, 900)), "they are known");
         let history = policies.history(METRIC, 2);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [700, 900, Timestamp::MAX]);
     }
@@ -320,7 +362,7 @@ mod tests {
     #[test]
     fn a_policy_that_was_in_force_twice_is_learnt_twice() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 0), &others(&[(0, 0), (500, 1)]), (None, 900)));
+        assert!(policies.learn((METRIC, 0), told(&others(&[(0, 0), (500, 1)]), None, 900)));
         assert_eq!(spans(&policies, 0), [(0, 0), (500, 1), (900, 0)]);
     }
 
@@ -328,7 +370,7 @@ mod tests {
     fn policies_of_others_whose_time_is_not_known_are_in_front_and_stay() {
         let mut policies = policies([10, 20, 30, 40]);
         policies.change(METRIC, 0, 1, 5000);
-        assert!(policies.learn((METRIC, 1), &others(&[(0, 0), (4000, 2)]), (None, 5000)));
+        assert!(policies.learn((METRIC, 1), told(&others(&[(0, 0), (4000, 2)]), None, 5000)));
         assert_eq!(spans(&policies, 1), [(0, 2), (0, 0), (5000, 1)]);
         let history = policies.history(METRIC, 1);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, 5000, Timestamp::MAX]);
@@ -352,13 +394,13 @@ mod tests {
     #[test]
     fn a_policy_that_others_have_now_is_learnt_without_an_end_whatever_was_here_before() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 0), &[], (Some(1), 9000)));
+        assert!(policies.learn((METRIC, 0), told(&[], Some(1), 9000)));
         assert_eq!(spans(&policies, 0), [(0, 1), (0, 0)]);
         policies.change(METRIC, 0, 2, 9500);
         assert_eq!(spans(&policies, 2), [(0, 1), (0, 0), (9500, 2)]);
         // Another node goes back to one that was in force here, too.
-        assert!(policies.learn((METRIC, 2), &others(&[(0, 0), (9500, 2)]), (Some(0), 9600)));
-        assert!(!policies.learn((METRIC, 2), &others(&[(0, 0), (9500, 2)]), (Some(0), 9600)), "it is known");
+        assert!(policies.learn((METRIC, 2), told(&others(&[(0, 0), (9500, 2)]), Some(0), 9600)));
+        assert!(!policies.learn((METRIC, 2), told(&others(&[(0, 0), (9500, 2)]), Some(0), 9600)), "it is known");
         assert_eq!(spans(&policies, 2), [(0, 0), (0, 1), (0, 0), (9500, 2)]);
         let history = policies.history(METRIC, 2);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, Timestamp::MAX, 9500]);
@@ -373,7 +415,54 @@ mod tests {
             let retention = format!("{minutes}*60s").parse().unwrap();
             many.push(PolicySpan { since: 0, policy: policies.intern(&Policy { retention, ..Policy::default() }) });
         }
-        assert!(!policies.learn((METRIC, 0), &many, (None, 0)));
-        assert!(policies.learn((METRIC, 0), &many[1..], (None, 0)));
+        assert!(!policies.learn((METRIC, 0), told(&many, None, 0)));
+        assert!(policies.learn((METRIC, 0), told(&many[1..], None, 0)));
+    }
+
+    /// Policies of one retention, whose methods are average, maximum and sum.
+    fn methods() -> Policies {
+        let mut policies = Policies::new();
+        for aggregation in [metric::Aggregation::Average, metric::Aggregation::Max, metric::Aggregation::Sum] {
+            policies.intern(&Policy { aggregation, ..Policy::default() });
+        }
+        policies
+    }
+
+    #[test]
+    fn another_method_of_before_is_learnt_by_a_node_that_did_not_have_the_metric_then() {
+        let mut policies = methods();
+        let earlier = others(&[(0, 0), (500, 1)]);
+        let told = |is_from_before| Told { earlier: &earlier, others_now: None, since: 900, is_from_before };
+        assert!(!policies.learn((METRIC, 2), told(true)), "what it stored then may be by its own");
+        assert!(policies.tells((METRIC, 2), told(false)) && policies.learn((METRIC, 2), told(false)));
+        assert_eq!(spans(&policies, 2), [(0, 0), (500, 1), (900, 2)]);
+        assert!(
+            !policies.tells((METRIC, 2), told(false)) && !policies.learn((METRIC, 2), told(false)),
+            "they are known"
+        );
+    }
+
+    #[test]
+    fn another_method_elsewhere_has_no_tables_of_its_own() {
+        let mut policies = methods();
+        assert!(!policies.learn((METRIC, 0), told(&[], Some(1), 900)));
+    }
+
+    #[test]
+    fn one_of_others_ends_where_it_ends_here_and_gets_the_times_that_are_told_later() {
+        let mut policies = policies([10, 20, 30, 40]);
+        assert!(policies.learn((METRIC, 0), told(&[], Some(1), 9000)));
+        policies.change(METRIC, 0, 1, 9500);
+        assert_eq!(spans(&policies, 1), [(0, 0), (9500, 1)]);
+        // Others had one for minutes: a canary.
+        let canary = MetricId(4);
+        assert!(policies.learn((canary, 0), told(&[], Some(3), 9000)));
+        let history = policies.history(canary, 0);
+        assert_eq!(history.ended(0), Timestamp::MAX);
+        assert!(policies.learn((canary, 0), told(&others(&[(0, 0), (9000, 3)]), None, 9300)));
+        let history = policies.history(canary, 0);
+        assert_eq!(history[..], *others(&[(0, 0), (9000, 3), (9300, 0)]));
+        assert_eq!(history.ended(1), 9300);
+        assert!(!policies.learn((canary, 0), told(&others(&[(0, 0), (9000, 3)]), None, 9300)));
     }
 }

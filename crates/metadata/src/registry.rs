@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     name_order::NameOrder,
     names::{Names, NamesMut, Table},
-    policies::{Policies, PolicyHistory, PolicyId, PolicySpan, XFilesFactors},
+    policies::{Policies, PolicyHistory, PolicyId, PolicySpan, Told, XFilesFactors},
     saved_tags::SavedTags,
     seen::Seen,
     stale::StaleRules,
@@ -148,12 +148,31 @@ impl Registry {
         Some(self.policies.read().history(id, current))
     }
 
-    /// Adds policies to the history of a metric that others had for it, with their times, the oldest first, and the one in force there, where it
-    /// is another one than here, with the time since when. Points may be stored under them. Returns whether any is new.
-    pub fn learn(&self, id: MetricId, earlier: &[PolicySpan], now: (Option<PolicyId>, Timestamp)) -> bool {
+    /// Adds policies to the history of a metric that others had for it. Points may be stored under them. Returns whether any is new.
+    pub fn learn(&self, id: MetricId, told: Told<'_>) -> bool {
         let table = self.names.read();
         let mut policies = self.policies.write();
-        table.record(id).is_some_and(|record| policies.learn((id, record.policy), earlier, now))
+        table.record(id).is_some_and(|record| policies.learn((id, record.policy), told))
+    }
+
+    /// Whether [`Registry::learn`] has anything new.
+    pub fn tells(&self, id: MetricId, told: Told<'_>) -> bool {
+        let table = self.names.read();
+        let policies = self.policies.read();
+        table.record(id).is_some_and(|record| policies.tells((id, record.policy), told))
+    }
+
+    /// Replaces the history of a metric by one that ends with the policy in force. Returns whether it did.
+    pub fn set_history(&self, id: MetricId, spans: Vec<PolicySpan>) -> bool {
+        let table = self.names.read();
+        let mut policies = self.policies.write();
+        let current = table.record(id).map(|record| record.policy);
+        let is_right = current.is_some() && spans.last().map(|last| last.policy) == current;
+        let is_right = is_right && spans[0].since == 0 && spans.is_sorted_by_key(|span| span.since);
+        if is_right {
+            policies.set_history(id, spans);
+        }
+        is_right
     }
 
     /// Of some metrics, those that had other policies before, each with the longest step of the policy in force, seconds.

@@ -46,12 +46,19 @@ pub(crate) fn listed(newest: i64, seconds: i64) -> Vec<Sent> {
     ages.map(|age| Sent { name: "list.a".to_owned(), age, value: random.below(2001) as f64 / 8.0 - 125.0 }).collect()
 }
 
-/// Ingestion, late and old points, flushes, merges, changes of retentions and lists of methods, expiry, events, clean stops.
+/// Points of a metric that is not there yet.
+fn young(random: &SeededRandom) -> Vec<Sent> {
+    (0..20).map(|age| Sent { name: "sum.young".to_owned(), age, value: random.below(100) as f64 }).collect()
+}
+
+/// Ingestion, late and old points, flushes, merges, changes of retentions and lists of methods, expiry, deletions, backups, events,
+/// clean stops.
 pub fn workload() -> Vec<Step> {
     let random = SeededRandom::new(1);
     let both = |newest, seconds, one_in| [points(&random, newest, seconds, one_in), listed(newest, seconds)].concat();
     let send = |newest, seconds, one_in| Step::Send(vec![both(newest, seconds, one_in)]);
     let pass = |seconds| Step::Pass(Duration::from_secs(seconds));
+    let delete = |names: &[&str]| Step::Delete(names.iter().map(|name| (*name).to_owned()).collect());
     vec![
         send(0, 40, 1),
         Step::Send(vec![brief(&random)]),
@@ -75,9 +82,20 @@ pub fn workload() -> Vec<Step> {
         send(0, 5, 2),
         send(1200, 30, 4),
         Step::Flush,
+        Step::Backup,
         pass(30),
         send(0, 20, 3),
+        // Metrics with stored points, and points in the journal alone; they are there again with the next points.
+        delete(&["sum.a", "max.strict", "last.steady"]),
+        send(0, 20, 3),
+        // One that only the journal has.
+        Step::Send(vec![young(&random)]),
+        delete(&["sum.young"]),
+        Step::Send(vec![young(&random)]),
+        pass(3),
         Step::Flush,
+        // And once more where all is stored.
+        delete(&["sum.young", "average.a"]),
         Step::Expire,
         pass(1500),
         send(0, 20, 2),
@@ -86,7 +104,10 @@ pub fn workload() -> Vec<Step> {
         pass(7200),
         Step::Expire,
         send(0, 20, 3),
+        // It shares files with the first.
+        Step::Backup,
         Step::Restart,
         send(0, 20, 3),
+        delete(&["min.a"]),
     ]
 }

@@ -258,8 +258,12 @@ impl SharedPoints for Timed<dyn SharedPoints> {
         self.calls.timed("other_rows", self.store.have_others(fetches))
     }
 
-    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        self.calls.timed("delete_shared", self.store.delete_metrics(metrics))
+    fn deletion_time(&self) -> Timestamp {
+        self.store.deletion_time()
+    }
+
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>, at: Timestamp) -> DriverFuture<'_, ()> {
+        self.calls.timed("delete_shared", self.store.delete_metrics(metrics, at))
     }
 
     fn deleted_elsewhere(&self, names: &[String], until: i64) {

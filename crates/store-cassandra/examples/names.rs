@@ -16,7 +16,7 @@ use scylla::{
     errors::ExecutionError,
     statement::batch::{Batch, BatchType},
 };
-use store::{MetricRecord, PolicyChange, SharedNames};
+use store::{MetricRecord, PolicyChange, ScanPace, SharedNames};
 use store_cassandra::{
     CassandraDriver, Indexes, Options,
     schema::{self, Schema},
@@ -92,7 +92,7 @@ async fn main() {
     settle(&keyspace).await;
     let begun = Instant::now();
     let mut scanned = 0;
-    driver.scan(&mut |batch, _| scanned += batch.len()).await.unwrap();
+    driver.scan(ScanPace::default(), &mut |batch, _| scanned += batch.len()).await.unwrap();
     let scan = begun.elapsed().as_secs_f64();
     eprintln!("scan: {scanned} metrics in {scan:.1} s");
     let finds = match indexes {

@@ -1,6 +1,6 @@
 //! The driver's calls on names, passed to the module `names`.
 
-use store::{DriverFuture, EachBatch, MetricRecord, SharedMetric, SharedNames, SharedNode, StoreError};
+use store::{DriverFuture, EachBatch, MetricRecord, ScanPace, SharedMetric, SharedNames, SharedNode, StoreError};
 
 use crate::{
     CassandraDriver,
@@ -49,8 +49,8 @@ impl CassandraDriver {
 }
 
 impl SharedNames for CassandraDriver {
-    fn scan<'a>(&'a self, each: EachBatch<'a>) -> DriverFuture<'a, ()> {
-        Box::pin(self.names.scan(each))
+    fn scan<'a>(&'a self, pace: ScanPace, each: EachBatch<'a>) -> DriverFuture<'a, ()> {
+        Box::pin(self.names.scan(pace, each))
     }
 
     fn lookup(&self, names: Vec<String>) -> DriverFuture<'_, Vec<SharedMetric>> {

@@ -110,7 +110,7 @@ impl SharedPoints for CassandraDriver {
     }
 
     /// Points first: a name that is left is found, and deleted again.
-    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>, _at: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
             self.points.delete(&metrics).await?;
             let names: Vec<String> = metrics.into_iter().map(|metric| metric.name).collect();

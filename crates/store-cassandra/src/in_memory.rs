@@ -313,7 +313,7 @@ impl SharedPoints for InMemoryWriter {
         })
     }
 
-    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>, _at: Timestamp) -> DriverFuture<'_, ()> {
         let timestamp = self.timestamps.of_deletion(&metric_ids(&metrics));
         Box::pin(self.delete(metrics, timestamp))
     }

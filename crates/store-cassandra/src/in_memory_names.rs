@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use store::{DriverFuture, EachBatch, MetricRecord, ScanProgress, SharedMetric, SharedNames, SharedNode, StoreError};
+use store::{
+    DriverFuture, EachBatch, MetricRecord, ScanPace, ScanProgress, SharedMetric, SharedNames, SharedNode, StoreError,
+};
 
 use crate::{
     InMemoryWriter,
@@ -151,7 +153,7 @@ impl SharedTables for InMemoryWriter {
 }
 
 impl SharedNames for InMemoryWriter {
-    fn scan<'a>(&'a self, each: EachBatch<'a>) -> DriverFuture<'a, ()> {
+    fn scan<'a>(&'a self, _pace: ScanPace, each: EachBatch<'a>) -> DriverFuture<'a, ()> {
         Box::pin(async move {
             let all = |tables: &MemoryNames| tables.metrics.keys().filter_map(|name| tables.metric(name)).collect();
             let metrics: Vec<SharedMetric> = self.select_names(all).await?;

@@ -3,7 +3,7 @@
 mod node;
 
 use metric::{Aggregation, MetricId, Policy, Timestamp};
-use store::{Fetch, MetricRecord, PointStore, PolicyChange, Run, SharedNames, SharedPoints};
+use store::{Fetch, MetricRecord, PointStore, PolicyChange, Run, ScanPace, SharedNames, SharedPoints};
 use store_cassandra::{
     CassandraDriver, Layout,
     schema::{self, Schema},
@@ -49,7 +49,10 @@ async fn a_name_counts_as_deleted_only_if_the_tables_can_hold_it() {
     driver.put_names(&names.map(|name| record(name, &Policy::default()))).await.unwrap();
     assert_eq!((driver.rejected_names().metrics, driver.rejected_names().example.as_deref()), (1, Some(names[4])));
     let mut scanned = Vec::new();
-    driver.scan(&mut |batch, _| scanned.extend(batch.into_iter().map(|metric| metric.name))).await.unwrap();
+    driver
+        .scan(ScanPace::default(), &mut |batch, _| scanned.extend(batch.into_iter().map(|metric| metric.name)))
+        .await
+        .unwrap();
     assert!(scanned.len() == 4 && !scanned.iter().any(|name| name == names[4]), "{scanned:?}");
 
     let meta = format!("{}_metadata", keyspace.name);
@@ -79,7 +82,7 @@ async fn a_deleted_metric_has_neither_names_nor_points_and_begins_again() {
     driver.write([runs("a.b", &ago), runs("a.c", &ago)].concat()).await.unwrap();
     let stored = async |name: &str| stored(&driver, runs(name, &ago)).await;
     assert_eq!((stored("a.b").await, stored("a.c").await), (8, 8));
-    driver.delete_metrics(vec![record("a.b")]).await.unwrap();
+    driver.delete_metrics(vec![record("a.b")], 0).await.unwrap();
     assert_eq!((stored("a.b").await, stored("a.c").await), (0, 8));
     let both = || vec!["a.b".to_owned(), "a.c".to_owned()];
     assert_eq!(driver.deleted(both()).await.unwrap(), ["a.b"]);
@@ -110,7 +113,7 @@ async fn points_of_policies_that_the_deleting_node_does_not_know_are_deleted_too
         driver.write([of("a.b"), of("a.c")].concat()).await.unwrap();
         let stored = async |name: &str| stored(&driver, of(name)).await;
         assert_eq!((stored("a.b").await, stored("a.c").await), (5, 5));
-        driver.delete_metrics(vec![record("a.b", current)]).await.unwrap();
+        driver.delete_metrics(vec![record("a.b", current)], 0).await.unwrap();
         assert_eq!((stored("a.b").await, stored("a.c").await), (0, 5), "{layout:?}");
         // Stored under the earlier policy again.
         driver.write(runs("a.b", earlier, now, &[0])).await.unwrap();

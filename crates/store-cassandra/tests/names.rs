@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use metadata::{FindLimits, Registry};
 use metric::{Aggregation, MetricId, Policy, Timestamp};
-use store::{MetricRecord, PolicyChange, SharedMetric, SharedNames, SharedNode, StoreError};
+use store::{MetricRecord, PolicyChange, ScanPace, SharedMetric, SharedNames, SharedNode, StoreError};
 use store_cassandra::{
     CassandraDriver, Identity, Indexes, Location, Options,
     schema::{self, Schema},
@@ -76,7 +76,7 @@ async fn scanned(driver: &CassandraDriver) -> Vec<SharedMetric> {
     let mut metrics = Vec::new();
     let mut part = 0.0;
     driver
-        .scan(&mut |batch, progress| {
+        .scan(ScanPace::default(), &mut |batch, progress| {
             metrics.extend(batch);
             part = progress.part;
         })

@@ -51,4 +51,6 @@ pub use names::{JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, Pol
 pub use points::{Cells, Fetch, PointStore, Run, Usage};
 pub use scripted::{Gate, ScriptedDriver};
 pub use series::{CoarserSlots, FetchError, FetchedSeries, SeriesRequest, SeriesSource};
-pub use shared::{EachBatch, OtherWriters, OwnRows, ScanProgress, SharedMetric, SharedNames, SharedNode, SharedPoints};
+pub use shared::{
+    EachBatch, OtherWriters, OwnRows, ScanPace, ScanProgress, SharedMetric, SharedNames, SharedNode, SharedPoints,
+};

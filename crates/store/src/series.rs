@@ -84,6 +84,18 @@ pub trait SeriesSource: Send + Sync + 'static {
         requests: Vec<SeriesRequest>,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>>;
 
+    /// As [`SeriesSource::fetch`], for a query that has read other series before and whose answer names these as missing already: they
+    /// are not waited for again, and are missing from this part of the answer too.
+    #[allow(clippy::type_complexity, reason = "as above")]
+    fn fetch_further(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+        missing: Vec<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        drop(missing);
+        self.fetch(requests)
+    }
+
     /// The time from which the ages of points count, for a request whose window ends at `until` and whose clock says `now`:
     /// another one while the source doubts the clock.
     fn now_for(&self, now: Timestamp, until: Timestamp) -> Timestamp {

@@ -1,6 +1,13 @@
 //! Tables that several programs write: what their drivers offer, and no other driver needs to know.
 
-use std::future::ready;
+use std::{
+    future::ready,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use metric::{MetricId, Policy, Retention, Timestamp};
 
@@ -39,13 +46,20 @@ pub trait SharedPoints: Send + Sync + 'static {
         Box::pin(ready(Ok(false)))
     }
 
-    /// Deletes the names and points of metrics for all processes, durably. What others write afterwards stays. After an error
-    /// any part may be deleted, and the caller may delete all of them again.
+    /// When a deletion that begins now is, Unix seconds, as the other processes will compare it with when they made metrics. Metrics that
+    /// are made from now on are of later seconds.
+    fn deletion_time(&self) -> Timestamp {
+        0
+    }
+
+    /// Deletes the names and points of metrics for all processes, durably, as of [`SharedPoints::deletion_time`] before their names were
+    /// removed here. What others write afterwards stays. After an error any part may be deleted, and the caller may delete all of
+    /// them again.
     ///
     /// # Errors
     /// Also of an empty list, when nothing can be deleted now.
-    fn delete_metrics(&self, metrics: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
-        drop(metrics);
+    fn delete_metrics(&self, metrics: Vec<MetricRecord>, at: Timestamp) -> DriverFuture<'_, ()> {
+        let _ = (metrics, at);
         Box::pin(ready(Err(StoreError::Rejected("this store does not delete for others".to_owned()))))
     }
 
@@ -119,6 +133,22 @@ pub struct ScanProgress {
     pub part: f64,
 }
 
+/// How fast a scan is read.
+#[derive(Debug, Clone, Default)]
+pub struct ScanPace {
+    /// The time over which it is spread. Zero: as fast as the tables are read.
+    pub over: Duration,
+    /// Set while somebody waits for it: the rest is read as fast as the tables are.
+    pub is_hurried: Arc<AtomicBool>,
+}
+
+impl ScanPace {
+    /// How long this part, 0 to 1, waits so long after the scan began.
+    pub fn wait(&self, part: f64, since: Duration) -> Duration {
+        if self.is_hurried.load(Relaxed) { Duration::ZERO } else { self.over.mul_f64(part).saturating_sub(since) }
+    }
+}
+
 /// Receives each batch of a scan.
 pub type EachBatch<'a> = &'a mut (dyn FnMut(Vec<SharedMetric>, ScanProgress) + Send);
 
@@ -138,7 +168,7 @@ pub struct SharedNode {
 pub trait SharedNames: Send + Sync + 'static {
     /// Reads every metric, in any order, from many token ranges at once. The driver leaves out, and counts, a metric
     /// whose rows are incomplete (no id, no config).
-    fn scan<'a>(&'a self, each: EachBatch<'a>) -> DriverFuture<'a, ()>;
+    fn scan<'a>(&'a self, pace: ScanPace, each: EachBatch<'a>) -> DriverFuture<'a, ()>;
 
     /// Reads the metrics with exactly these names; names that the tables lack are left out.
     fn lookup(&self, names: Vec<String>) -> DriverFuture<'_, Vec<SharedMetric>>;

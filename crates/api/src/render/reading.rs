@@ -73,10 +73,18 @@ impl Parts {
         source: &Arc<dyn SeriesSource>,
         work: &Arc<Work>,
     ) -> Result<Vec<Option<FetchedSeries>>, Rejection> {
-        let mut answers = Vec::with_capacity(self.len());
+        let mut answers: Vec<Option<FetchedSeries>> = Vec::with_capacity(self.len());
+        // A query waits once for a node that does not answer.
+        let mut missing = work.missing_peers();
         for part in self.parts {
-            let read = Reading { fetch: Some(source.clone().fetch(part)), work: work.clone() };
-            answers.extend(read.await?);
+            let read = Reading { fetch: Some(source.clone().fetch_further(part, missing.clone())), work: work.clone() };
+            let part = read.await?;
+            for peer in part.iter().flatten().find_map(|series| series.missing_peers.as_deref()).unwrap_or_default() {
+                if !missing.contains(peer) {
+                    missing.push(peer.clone());
+                }
+            }
+            answers.extend(part);
         }
         Ok(answers)
     }

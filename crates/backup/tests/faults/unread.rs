@@ -1,6 +1,7 @@
 //! Backups while the disk does not return all of the journal or of the logs of names and events, or refuses links.
 
 use std::{
+    io::Write as _,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -9,7 +10,7 @@ use std::{
 };
 
 use backup::{restore, verify, verify_backup};
-use host::{Call, Disk, FailingDisk, SimulatedDisk};
+use host::{Call, Disk, FailingDisk, Open, SimulatedDisk};
 
 use super::node::{BACKUPS, DATA, Life, Served, filled, new_disk, points};
 
@@ -326,4 +327,30 @@ fn a_segment_that_a_backup_lacked_and_that_is_found_later_is_put_back_in_the_res
     life.end();
     let report = verify(&disk, Path::new("/restored")).unwrap();
     assert!(report.is_good(), "{report:?}");
+}
+
+/// Points that came too late for a slot that cannot be read, and a stored segment beside an older one that waits: each bit counts.
+#[test]
+fn a_flipped_bit_in_late_points_or_a_stored_segment_that_is_kept_is_found() {
+    let (disk, segment, _) = many_points();
+    let bytes = disk.read(&Path::new(DATA).join(&segment)).unwrap();
+    for (file, place) in [
+        ("journal/late-5-0.points", bytes.len() / 2),
+        ("journal/late-5-0.points", bytes.len() - 1),
+        ("journal/00000900.since", bytes.len() / 2),
+    ] {
+        let of_file = |bytes: Vec<u8>| {
+            let disk = disk.kill();
+            let path = Path::new(DATA).join(file);
+            disk.open(&path, Open::Create).unwrap().write_all(&bytes).unwrap();
+            let report = verify(&disk, Path::new(DATA)).unwrap();
+            let checked = report.files.into_iter().find(|checked| checked.path == Path::new(file)).unwrap();
+            (checked.faults.len(), checked.records)
+        };
+        let (faults, records) = of_file(bytes.clone());
+        assert!(faults == 0 && 0 < records, "{file}: {faults} faults, {records} records");
+        let mut flipped = bytes.clone();
+        flipped[place] ^= 4;
+        assert_eq!(of_file(flipped).0, 1, "{file}, byte {place}");
+    }
 }

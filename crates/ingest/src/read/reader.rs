@@ -98,14 +98,22 @@ impl SeriesSource for Reader {
         self: Arc<Self>,
         requests: Vec<SeriesRequest>,
     ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
+        self.fetch_further(requests, Vec::new())
+    }
+
+    fn fetch_further(
+        self: Arc<Self>,
+        requests: Vec<SeriesRequest>,
+        mut missing: Vec<String>,
+    ) -> Pin<Box<dyn Future<Output = Result<Vec<Option<FetchedSeries>>, FetchError>> + Send>> {
         Box::pin(async move {
             let began = self.clock.instant();
-            let mut read = self.read_once(&requests, true).await?;
+            let mut read = self.read_once(&requests, true, &mut missing).await?;
             for attempt in 1..ATTEMPTS {
                 if !read.is_overtaken {
                     break;
                 }
-                read = self.read_once(&requests, attempt + 1 < ATTEMPTS).await?;
+                read = self.read_once(&requests, attempt + 1 < ATTEMPTS, &mut missing).await?;
             }
             self.counters.series.fetch_add(requests.len() as u64, Relaxed);
             self.counters.requests.observe(self.clock.instant().saturating_duration_since(began));
@@ -173,7 +181,7 @@ impl Reader {
     }
 
     /// Step 3.
-    async fn add_heads(&self, readings: &mut [Option<Reading>]) {
+    async fn add_heads(&self, readings: &mut [Option<Reading>], given_up: &mut Vec<String>) {
         let Some(peers) = self.peers.get().filter(|peers| peers.has_peers()) else { return };
         let requests: Vec<HeadRequest> = {
             let names = self.registry.read();
@@ -186,7 +194,8 @@ impl Reader {
         if requests.is_empty() {
             return;
         }
-        let answer = peers.heads(requests).await;
+        let answer = peers.heads(requests, given_up.clone()).await;
+        given_up.clone_from(&answer.missing);
         let missing: Option<Arc<[String]>> = (!answer.missing.is_empty()).then(|| answer.missing.into());
         for (place, reading) in readings.iter_mut().flatten().enumerate() {
             reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)));
@@ -195,8 +204,13 @@ impl Reader {
     }
 
     /// Copies what memory has, and reads the rest. `may_add` says that points in memory may be added to stored rows that have none of
-    /// them; without it they are in slots whose finer slots are all there.
-    async fn read_once(&self, requests: &[SeriesRequest], may_add: bool) -> Result<ReadSeries, FetchError> {
+    /// them; without it they are in slots whose finer slots are all there. Nodes that are given up are not asked.
+    async fn read_once(
+        &self,
+        requests: &[SeriesRequest],
+        may_add: bool,
+        given_up: &mut Vec<String>,
+    ) -> Result<ReadSeries, FetchError> {
         let table = self.memtable.policies();
         let reached = self.time.reached();
         let reading = |request| Reading::of(request, reached, &self.registry, &table);
@@ -208,7 +222,7 @@ impl Reader {
         if !may_add {
             readings.iter_mut().flatten().for_each(Reading::add_to_no_row);
         }
-        self.add_heads(&mut readings).await;
+        self.add_heads(&mut readings, given_up).await;
         let seen = self.registry.seen();
         readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
         let series = self.read(&readings, &table, reached).await?;

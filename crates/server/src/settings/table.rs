@@ -285,7 +285,8 @@ settings! {
         connect_timeout: Patience = "5s";
         /// Timeout of a statement, its retries included.
         request_timeout: Patience = "10s";
-        /// Interval between two reads of the tables for names that others created or deleted.
+        /// Within this time a node finds what other programs created in the tables or deleted from them: it reads all names, spread
+        /// over a quarter of it, and again after half of it.
         reconcile_every: Duration = "1h";
         /// Interval between two updates of updated_on for a metric that gets points. BigGraphite's clean deletes metrics by it.
         touch_every: Duration = "1d";
@@ -302,8 +303,8 @@ settings! {
         /// over HTTP at the addresses in the table `nodes`, and any node answers with the points of all. Of several lines the first is
         /// shown to others and each is accepted. Read at the start. "off" neither asks nor gives.
         secret_file: Option<PathBuf> = "off";
-        /// How long each part of a query's read waits for other nodes: a large query reads in several parts. A node that does not begin to
-        /// answer in time is named in the answer (X-Plumbago-Missing-Peers) and not waited for again until it answers a probe.
+        /// How long a read waits for other nodes. A node that is not there in time is named in the answer (X-Plumbago-Missing-Peers) and not
+        /// waited for again by that query; one that did not even begin to answer by no query, until it answers a probe.
         timeout: Duration = "500ms";
     }
 

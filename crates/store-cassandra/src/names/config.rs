@@ -110,6 +110,16 @@ fn parse_before(text: &str) -> Option<(Vec<PolicyChange>, Timestamp)> {
 pub(crate) fn add_known(policies: &mut Vec<PolicyChange>, known: &SharedMetric, now: Timestamp) {
     let Some(mut last) = policies.pop() else { return };
     let is_same = is_kept_alike(&last.policy, &known.policy);
+    // Those in front have no times: others had them, or have. One that has a time as well needs no place there.
+    while let [first, second, ..] = &policies[..]
+        && second.since <= 0
+        && policies[1..].iter().chain([&last]).any(|own| 0 < own.since && is_kept_alike(&own.policy, &first.policy))
+    {
+        policies.remove(0);
+    }
+    if is_same && 0 < known.since && policies.iter().all(|own| own.since < known.since) {
+        last.since = last.since.min(known.since);
+    }
     let present = PolicyChange { since: known.since, policy: known.policy.clone() };
     let of_row = || known.earlier.iter().chain(Some(&present).filter(|_| !is_same));
     if policies.is_empty() {

@@ -4,7 +4,10 @@
 //!    `metrics_metadata`, which have the same tokens.
 //! 2. A name that is in both, with an id and a config that can be read, is a metric. Everything else is counted.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::{Policy, Timestamp};
@@ -14,7 +17,8 @@ use scylla::{
     statement::{Consistency, prepared::PreparedStatement},
     value::{CqlTimeuuid, MaybeEmpty},
 };
-use store::{EachBatch, PolicyChange, ScanProgress, SharedMetric, StoreError};
+use store::{EachBatch, PolicyChange, ScanPace, ScanProgress, SharedMetric, StoreError};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{config, paths::components, report::ScanReport, tables::Names};
@@ -25,6 +29,9 @@ const RANGES: u64 = 512;
 
 /// Ranges read at once. Cassandra is busy with four; eight hide the way there and back.
 const AT_ONCE: usize = 8;
+
+/// How long a scan that is spread over a time waits before it looks whether it is hurried.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Rows of a page.
 const PAGE_ROWS: i32 = 5000;
@@ -85,8 +92,9 @@ impl Names {
         Ok(!read::<(String,)>(WHAT, answer)?.is_empty())
     }
 
-    /// Reads every metric. `each` is called with those of one range at a time.
-    pub(crate) async fn scan(&self, each: EachBatch<'_>) -> Result<(), StoreError> {
+    /// Reads every metric. `each` is called with those of one range at a time. Ranges begin at the pace that is asked for, or as soon as
+    /// those before them are read.
+    pub(crate) async fn scan(&self, pace: ScanPace, each: EachBatch<'_>) -> Result<(), StoreError> {
         self.tables().await?;
         let keyspace = quoted(&self.keyspace);
         let of_range = "WHERE token(name) > ? AND token(name) <= ?";
@@ -98,7 +106,12 @@ impl Names {
         let mut report = ScanReport::default();
         let mut progress = ScanProgress::default();
         let mut done = 0;
-        let reads = ranges(RANGES).map(|range| self.range(&statements, range));
+        let began = Instant::now();
+        let (statements, pace) = (&statements, &pace);
+        let reads = (0u32..).zip(ranges(RANGES)).map(|(number, range)| async move {
+            wait(pace, f64::from(number) / RANGES as f64, began).await;
+            self.range(statements, range).await
+        });
         let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE.min(self.in_flight));
         while let Some(range) = reads.next().await {
             let range = range?;
@@ -223,6 +236,17 @@ impl Range {
     }
 }
 
+/// Waits until a part of a scan that began then is to be read.
+async fn wait(pace: &ScanPace, part: f64, began: Instant) {
+    loop {
+        let wait = pace.wait(part, began.elapsed());
+        if wait.is_zero() {
+            return;
+        }
+        tokio::time::sleep(wait.min(LOOK_EVERY)).await;
+    }
+}
+
 fn damaged(error: impl std::fmt::Display) -> StoreError {
     StoreError::Damaged { what: "an answer from the tables of names".to_owned(), how: error.to_string() }
 }
@@ -248,5 +272,27 @@ mod tests {
             assert!(ranges.windows(2).all(|pair| pair[0].1 == pair[1].0));
             assert!(ranges.iter().all(|(from, until)| from < until));
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scan_is_spread_over_its_time_until_it_is_hurried() {
+        let pace = ScanPace { over: Duration::from_secs(600), ..ScanPace::default() };
+        let began = Instant::now();
+        wait(&pace, 0.0, began).await;
+        assert_eq!(began.elapsed(), Duration::ZERO);
+        wait(&pace, 0.5, began).await;
+        assert_eq!(began.elapsed().as_secs(), 300);
+        // One that is late waits no more.
+        wait(&pace, 0.25, began).await;
+        assert_eq!(began.elapsed().as_secs(), 300);
+        let hurry = async {
+            tokio::time::sleep(Duration::from_secs(100)).await;
+            pace.is_hurried.store(true, std::sync::atomic::Ordering::Relaxed);
+        };
+        tokio::join!(wait(&pace, 0.99, began), hurry);
+        assert!(began.elapsed().as_secs() <= 401, "{:?}", began.elapsed());
+        let at_once = Instant::now();
+        wait(&ScanPace::default(), 0.99, at_once).await;
+        assert_eq!(at_once.elapsed(), Duration::ZERO);
     }
 }

@@ -77,9 +77,8 @@ impl Names {
     async fn put_metric(&self, tables: &Tables, record: &MetricRecord) -> Result<(), StoreError> {
         let name = record.name.as_str();
         let mut policies = Cow::Borrowed(&record.policies);
-        // Others may know of policies that this node never had, and until it has read all names, of metrics.
-        let may_be_known = 1 < policies.len() || self.last_scan.lock().is_none();
-        if may_be_known && let Some(known) = self.one(tables, name).await? {
+        // Others may know of the metric, and of policies that this node never had.
+        if let Some(known) = self.one(tables, name).await? {
             config::add_known(policies.to_mut(), &known, self.options.host.clock.now());
         }
         let Some(mut config) = config::config_of(&policies) else { return Ok(()) };
