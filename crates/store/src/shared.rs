@@ -138,7 +138,7 @@ pub struct ScanProgress {
 pub struct ScanPace {
     /// The time over which it is spread. Zero: as fast as the tables are read.
     pub over: Duration,
-    /// Set while somebody waits for it: the rest is read as fast as the tables are.
+    /// Set while a caller waits for it: the rest is read as fast as the tables are.
     pub is_hurried: Arc<AtomicBool>,
 }
 
