@@ -329,10 +329,11 @@ impl EventsLog {
     /// Writes the log again if most of it is obsolete.
     fn shrink(&self, log: &mut RecordLog) {
         let (bytes, stale) = (self.files.bytes(), self.index.read().stale);
-        // Where a part cannot be read now, the next start may read it.
+        // What cannot be read or found now, the next start may read.
+        let is_whole = !log.has_unread() && !log.is_incomplete() && !self.is_cut();
         if SMALL_BYTES < bytes
             && bytes < 2 * stale
-            && !log.has_unread()
+            && is_whole
             && let Err(error) = self.rewrite(log)
         {
             tracing::warn!(%error, "cannot rewrite the log of events; it stays larger than it needs to be");

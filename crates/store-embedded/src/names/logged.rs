@@ -267,6 +267,14 @@ impl Logged {
         self.write_or_owe(records)
     }
 
+    /// The runs of ids whose records were missing and still are, first and how many; a run of none stands for the end of the log.
+    pub(super) fn still_missing(&self, deleted: &IdSet) -> Vec<(MetricId, u32)> {
+        let lacks = |id: u32| !self.known.contains(MetricId(id)) && !deleted.contains(MetricId(id));
+        let is_missing =
+            |(first, count): &&(MetricId, u32)| *count == 0 || (first.0..first.0.saturating_add(*count)).any(lacks);
+        self.missing.iter().filter(is_missing).copied().collect()
+    }
+
     fn write_or_owe(&mut self, records: Records) -> Result<(), StoreError> {
         self.write(records.iter()).inspect_err(|_| self.owed.append(&records))
     }
@@ -318,6 +326,10 @@ impl Logged {
         let bytes = self.log.files().bytes();
         let is_stale = SMALL_BYTES < bytes && bytes < 2 * self.stale;
         if bytes < self.rewrite_from || !is_stale && !self.log.wants_rewrite() {
+            return;
+        }
+        // What is missing may be put back, and a file that is replaced is not read any more.
+        if self.log.is_incomplete() || !self.still_missing(&deleted.read()).is_empty() {
             return;
         }
         match self.rewrite(&deleted.read().runs()) {

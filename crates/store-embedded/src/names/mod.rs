@@ -315,12 +315,7 @@ impl Names {
 
     /// Runs of ids that rows were stored for, and whose records the log had lost when a start looked and still lacks: first and how many.
     pub(crate) fn missing(&self) -> Vec<(MetricId, u32)> {
-        let logged = self.logged.lock();
-        let deleted = self.deleted.read();
-        let lacks = |id: u32| !logged.known().contains(MetricId(id)) && !deleted.contains(MetricId(id));
-        let is_missing =
-            |(first, count): &&(MetricId, u32)| *count == 0 || (first.0..first.0.saturating_add(*count)).any(lacks);
-        logged.missing.iter().filter(is_missing).copied().collect()
+        self.logged.lock().still_missing(&self.deleted.read())
     }
 
     /// The next rewrite leaves out which ids are missing, and what else damage has cost. Deletions that are known to be lost are made

@@ -11,8 +11,10 @@ use store::LAST_NUMBER;
 
 use super::{
     draft::file_name,
+    folder::WAS_REPLACED,
     frame::{self, FRAME, HEADER, Header, HeaderRead, Seal, VERSION},
     place::LogEnd,
+    replaced::{Replaced, replaced_by},
     walk::{ONE_BIT, Part, walk},
 };
 use crate::row_file::DamagedPart;
@@ -39,6 +41,8 @@ struct Headers {
     ends: BTreeMap<u64, u64>,
     /// Files up to this number are obsolete.
     replaced: u64,
+    /// Obsolete files, as those that replaced them read them.
+    read_before: Vec<Replaced>,
     /// The files that there are.
     there: Vec<u64>,
 }
@@ -53,6 +57,11 @@ impl Headers {
             let Ok(HeaderRead::Good(header)) = read_header(disk, &entry.path) else { continue };
             if header.number == number && store.is_none_or(|store| store == header.store) {
                 headers.replaced = headers.replaced.max(header.replaces);
+                if 0 < header.replaces
+                    && let Ok(file) = disk.open(&entry.path, Open::Read)
+                {
+                    headers.read_before.extend(replaced_by(&*file, &Seal::new(header.store, number)));
+                }
                 if header.previous != 0 {
                     headers.ends.insert(header.previous, header.previous_len);
                 }
@@ -118,7 +127,11 @@ pub(crate) fn check_file(
     let dir = path.parent().unwrap_or(Path::new("."));
     let headers = Headers::read(disk, dir, store).map_err(|error| error.to_string())?;
     if number <= headers.replaced {
-        // A start removes it, whatever is in it.
+        // A start removes what a crash left, and moves others to `damaged/`.
+        let is_left = Replaced::of(number, &*file).is_ok_and(|now| headers.read_before.contains(&now));
+        if !is_left {
+            report.damaged.push(DamagedPart::of_file(what, bytes, WAS_REPLACED.to_owned()));
+        }
         return Ok(report);
     }
     let store = match read_header(disk, path).unwrap_or(HeaderRead::Damaged) {

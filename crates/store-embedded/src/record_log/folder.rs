@@ -14,6 +14,7 @@ use super::{
     draft::file_name,
     frame::{HEADER, Header, HeaderRead, Seal, TableTag, VERSION, read_header},
     place::LogEnd,
+    replaced::{Replaced, replaced_by},
     walk::{Part, walk},
 };
 use crate::{damage::Reporter, folder::io_error, owner::Owner};
@@ -71,7 +72,7 @@ impl LogFolder {
         self.dir.join(file_name(number))
     }
 
-    /// Makes the folder if it is missing, reads the headers, and removes what is obsolete.
+    /// Makes the folder if it is missing, reads the headers, and removes what a crash left. Other obsolete files are kept in `damaged/`.
     pub(super) fn find(&self) -> Result<Found, StoreError> {
         let disk = &*self.host.disk;
         let failed = |source| StoreError::Io { what: format!("opening {}", self.dir.display()), source };
@@ -100,6 +101,7 @@ impl LogFolder {
             .map(|(number, len)| Ok((number, len, self.read_header(number)?)))
             .collect::<Result<_, StoreError>>()?;
         self.add_unlisted(&mut read)?;
+        self.wait_for_known(&read)?;
         for (number, _, header) in &read {
             if *header == HeaderRead::Unread {
                 let has_records = self.has_records(*number);
@@ -108,6 +110,7 @@ impl LogFolder {
                 }
             }
         }
+        let lens: BTreeMap<u64, u64> = read.iter().map(|(number, len, _)| (*number, *len)).collect();
         let (mut headers, mut unread) = (BTreeMap::new(), Vec::new());
         for (number, len, header) in read {
             highest = highest.max(number);
@@ -123,8 +126,8 @@ impl LogFolder {
             removed.unwrap_or_else(|error| cannot_remove(&draft, &error));
         }
         let replaced = headers.values().map(|header| header.replaces).max().unwrap_or(0);
-        let obsolete: Vec<u64> = headers.range(..=replaced).map(|(number, _)| *number).collect();
-        self.remove(&obsolete);
+        let obsolete: Vec<(u64, u64)> = headers.range(..=replaced).map(|(number, _)| (*number, lens[number])).collect();
+        self.settle_obsolete(&obsolete, &headers);
         headers.retain(|number, _| replaced < *number);
         unread.retain(|(number, _)| replaced < *number);
         for header in headers.values() {
@@ -162,6 +165,22 @@ impl LogFolder {
             }
         }
         Ok(())
+    }
+
+    /// # Errors
+    /// The file that the manifest knows is shorter than it was, as a network disk may give it for a moment, and the opening needs it.
+    fn wait_for_known(&self, read: &[(u64, u64, HeaderRead)]) -> Result<(), StoreError> {
+        let Some(known) = self.known.filter(|_| self.needs_known) else { return Ok(()) };
+        let is_there = read.iter().any(|(number, ..)| *number == known.file);
+        let path = self.path(known.file);
+        let len = || self.host.disk.open(&path, Open::Read)?.len();
+        match if is_there { retried(len) } else { return Ok(()) } {
+            Ok(len) if len < known.bytes => {
+                let what = format!("opening {}, which had {} bytes", path.display(), known.bytes);
+                Err(StoreError::Io { what, source: io::Error::other(format!("it has {len} bytes")) })
+            }
+            _ => Ok(()),
+        }
     }
 
     fn read_header(&self, number: u64) -> Result<HeaderRead, StoreError> {
@@ -237,6 +256,32 @@ impl LogFolder {
         Ok(())
     }
 
+    /// Removes the obsolete files, numbers and lengths, that a crash left behind the file which replaced them. The others were put back
+    /// since, or were not read whole then: what is in them may be nowhere else.
+    fn settle_obsolete(&self, obsolete: &[(u64, u64)], headers: &BTreeMap<u64, Header>) {
+        if obsolete.is_empty() {
+            return;
+        }
+        let open = |number: u64| retried(|| self.host.disk.open(&self.path(number), Open::Read));
+        let replacing = headers.values().filter(|header| 0 < header.replaces).filter_map(|header| {
+            Some(replaced_by(&*open(header.number).ok()?, &Seal::new(header.store, header.number)))
+        });
+        let noted: Vec<Replaced> = replacing.flatten().collect();
+        let is_left = |number: u64| -> io::Result<bool> { Ok(noted.contains(&Replaced::of(number, &*open(number)?)?)) };
+        let (left, others): (Vec<_>, Vec<_>) =
+            obsolete.iter().partition(|(number, _)| is_left(*number).unwrap_or(false));
+        self.remove(&left.into_iter().map(|(number, _)| number).collect::<Vec<_>>());
+        for (number, bytes) in others {
+            self.keep(number, bytes, WAS_REPLACED);
+        }
+    }
+
+    /// Whether a file has the length that it had when it was read. A network disk may have given the length of a moment ago.
+    pub(super) fn has_length(&self, number: u64, bytes: u64) -> bool {
+        let len = || self.host.disk.open(&self.path(number), Open::Read)?.len();
+        retried(len).is_ok_and(|len| len == bytes)
+    }
+
     /// Moves a file aside, in place of removing it.
     pub(super) fn keep(&self, number: u64, bytes: u64, how: &str) {
         self.reporter.file(self.what, &self.path(number), bytes, how);
@@ -279,6 +324,10 @@ impl LogFolder {
         let _ = self.host.disk.sync_dir(&self.dir);
     }
 }
+
+/// Why an obsolete file is kept.
+pub(super) const WAS_REPLACED: &str =
+    "a later file of the log replaced it, which has not read this one as it is now: what is in it is not used";
 
 fn cannot_remove(path: &Path, error: &io::Error) {
     tracing::warn!(%error, file = %path.display(), "cannot remove an obsolete file; the next start tries again");

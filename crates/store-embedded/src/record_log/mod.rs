@@ -17,6 +17,7 @@ mod folder;
 mod frame;
 mod place;
 mod records;
+mod replaced;
 mod walk;
 
 use std::{
@@ -41,6 +42,7 @@ use self::{
     files::LogFile,
     folder::Found,
     frame::{FRAME, Header, Seal},
+    replaced::{REPLACED, Replaced},
     walk::{Part, walk},
 };
 pub(crate) use self::{
@@ -82,8 +84,8 @@ pub(crate) struct RecordLog {
     replaced: u64,
     /// The last file that was there when the log was opened.
     last_read: u64,
-    /// Where the last record of that file ended, or bytes that could not be read.
-    ends_at: u64,
+    /// Where the last record of each file ended, or bytes that could not be read.
+    ends_at: BTreeMap<u64, u64>,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
     wants_rewrite: bool,
     /// Whether `damaged/` did not take all damaged bytes: the files stay until it does.
@@ -95,6 +97,8 @@ pub(crate) struct RecordLog {
     unread: Vec<(u64, u64)>,
     /// Bytes that are damaged, or could not be read or found when the log was opened.
     hidden_bytes: u64,
+    /// Whether a file, or the end of one, is not there that another file or the manifest knows. It may be put back.
+    is_incomplete: bool,
     /// Whether records were lost before the log was opened.
     has_damage: bool,
     /// The last place, a file and an offset, of damaged records of each kind when the log was opened; `None` stands for those
@@ -122,12 +126,13 @@ impl RecordLog {
             next_number: highest + 1,
             replaced,
             last_read: 0,
-            ends_at: HEADER as u64,
+            ends_at: BTreeMap::new(),
             wants_rewrite: false,
             has_unkept: false,
             has_unread: !unread.is_empty(),
             hidden_bytes: unread.iter().map(|(_, bytes)| bytes).chain(absent.iter().map(|end| &end.bytes)).sum(),
             unread,
+            is_incomplete: absent.is_some() || missing.is_some(),
             has_damage: false,
             lost: BTreeMap::new(),
             has_rotted: false,
@@ -180,7 +185,7 @@ impl RecordLog {
             return Some(true);
         }
         if end.file == last {
-            return Some(end.bytes <= self.ends_at);
+            return Some(self.ends_at.get(&last).is_some_and(|ends_at| end.bytes <= *ends_at));
         }
         (!self.folder.host.disk.exists(&self.folder.path(end.file))).then_some(false)
     }
@@ -188,6 +193,12 @@ impl RecordLog {
     /// Whether reads of some bytes failed when the log was opened.
     pub(crate) fn has_unread(&self) -> bool {
         self.has_unread
+    }
+
+    /// Whether a file, or the end of one, was not there when the log was opened. Until it is back, or given up, a log is not written
+    /// again: a file that is replaced is not read any more.
+    pub(crate) fn is_incomplete(&self) -> bool {
+        self.is_incomplete
     }
 
     /// The most records that the bytes can have which are damaged, or could not be read or found when the log was opened.
@@ -206,9 +217,9 @@ impl RecordLog {
         self.lost.get(&None).copied().max(self.lost.get(&Some(kind)).copied())
     }
 
-    /// Whether a place is behind all records that were there when the log was opened.
-    pub(crate) fn is_at_end(&self, place: (u64, u64)) -> bool {
-        (self.last_read, self.ends_at) <= place
+    /// Whether a place is behind all records that its file had when the log was opened, or behind the last file.
+    pub(crate) fn is_at_end(&self, (file, offset): (u64, u64)) -> bool {
+        self.ends_at.get(&file).map_or(self.last_read < file, |ends_at| *ends_at <= offset)
     }
 
     /// Whether a rewrite would leave out damaged bytes.
@@ -231,7 +242,7 @@ impl RecordLog {
         if found < wanted {
             let how = format!("the file has {found} bytes instead of {wanted}");
             reporter.missing(what, &path, &how);
-            (self.wants_rewrite, self.has_damage) = (true, true);
+            (self.is_incomplete, self.wants_rewrite, self.has_damage) = (true, true, true);
             self.lost.insert(None, (number, found));
         }
         let seal = Seal::new(self.folder.store, number);
@@ -292,7 +303,8 @@ impl RecordLog {
         });
         self.has_damage |= is_damaged;
         self.has_unkept |= has_unkept;
-        (self.last_read, self.ends_at) = (number, ends_at);
+        self.last_read = number;
+        self.ends_at.insert(number, ends_at);
         self.hidden_bytes += unread + damaged;
         if 0 < unread {
             self.folder.cannot_read(number, unread, records)?;
@@ -426,6 +438,14 @@ impl RecordLog {
         self.check_places()?;
         self.folder.owner.check()?;
         let replaces = self.next_number - 1;
+        // Of what cannot be read now nothing is said: it is kept.
+        let sources = if self.has_unread { Vec::new() } else { self.sources() };
+        let fill = |draft: &mut Draft| {
+            if !sources.is_empty() {
+                draft.put(REPLACED, &replaced::encode(&sources))?;
+            }
+            fill(draft)
+        };
         let number = self.add_file(replaces, (0, 0), fill).inspect_err(|error| {
             if let StoreError::Io { source, .. } = error
                 && source.kind() == io::ErrorKind::InvalidData
@@ -436,15 +456,23 @@ impl RecordLog {
         })?;
         let old: Vec<(u64, u64)> = self.files.0.read().range(..number).map(|(n, file)| (*n, file.len)).collect();
         self.files.0.write().retain(|known, _| *known == number);
-        if self.has_unread {
-            for (number, bytes) in old.into_iter().chain(std::mem::take(&mut self.unread)) {
-                self.folder.keep(number, bytes, "what can be read of it was written to another file");
-            }
-        } else {
-            self.folder.remove(&old.into_iter().map(|(number, _)| number).collect::<Vec<_>>());
+        let is_read = |number: u64| {
+            let source = sources.iter().find(|source| source.number == number);
+            source.is_some_and(|source| self.folder.has_length(number, source.bytes))
+        };
+        let (read, others): (Vec<_>, Vec<_>) = old.into_iter().partition(|(number, _)| is_read(*number));
+        self.folder.remove(&read.into_iter().map(|(number, _)| number).collect::<Vec<_>>());
+        for (number, bytes) in others.into_iter().chain(std::mem::take(&mut self.unread)) {
+            self.folder.keep(number, bytes, "what can be read of it was written to another file");
         }
-        (self.wants_rewrite, self.has_unread) = (false, false);
+        (self.wants_rewrite, self.has_unread, self.is_incomplete) = (false, false, false);
         Ok(())
+    }
+
+    /// The files as they are now; without those that the disk does not return whole.
+    fn sources(&self) -> Vec<Replaced> {
+        let files = self.files.0.read();
+        files.iter().filter_map(|(number, file)| Replaced::of(*number, &*file.file).ok()).collect()
     }
 
     /// Keeps and reports what is damaged now. What was reported at the start is not reported again. Returns whether all of it is kept.

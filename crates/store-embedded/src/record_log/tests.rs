@@ -38,7 +38,12 @@ fn open(data: &Path, damage: &DamageLog) -> Result<(RecordLog, Written), StoreEr
 
 fn open_on(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> Result<(RecordLog, Written), StoreError> {
     let mut records = Vec::new();
-    let log = RecordLog::open(folder(data, disk, damage), |_, kind, payload| records.push((kind, payload.to_vec())))?;
+    let log = RecordLog::open(folder(data, disk, damage), |_, kind, payload| {
+        // As tables do.
+        if kind != REPLACED {
+            records.push((kind, payload.to_vec()));
+        }
+    })?;
     Ok((log, records))
 }
 
@@ -293,4 +298,67 @@ fn a_log_is_not_written_again_before_its_damaged_bytes_are_kept() {
     assert!(!path.exists());
     let kept = std::fs::read_dir(data.path().join("damaged")).unwrap().map(|entry| entry.unwrap().path());
     assert!(kept.into_iter().any(|path| std::fs::read(path).unwrap().windows(4).any(|four| four == [0xff; 4])));
+}
+
+fn rewrite(log: &mut RecordLog, records: &Written) -> Result<(), StoreError> {
+    log.rewrite(|draft| records.iter().try_for_each(|(kind, payload)| draft.put(*kind, payload).map(drop)))
+}
+
+#[test]
+fn a_replaced_file_goes_if_a_crash_left_it_and_is_kept_if_it_is_another() {
+    let (data, path, bytes) = small();
+    let mut log = open(data.path(), &DamageLog::new()).unwrap().0;
+    rewrite(&mut log, &records(0..10)).unwrap();
+    drop(log);
+    assert!(!path.exists());
+    let middle = bytes.len() / 2;
+    let another = [&bytes[..middle], &[!bytes[middle]], &bytes[middle + 1..]].concat();
+    for (back, is_kept) in [(&bytes[..], 0), (&bytes[..middle], 1), (&another, 1)] {
+        std::fs::write(&path, back).unwrap();
+        let verified = check_file(&SystemDisk, &path, "names record", Some(7 << 90), |_, _| ()).unwrap();
+        let damage = DamageLog::new();
+        let (_, found) = open(data.path(), &damage).unwrap();
+        assert_eq!(found, records(0..10));
+        assert_eq!((verified.damaged.len(), damage.totals().0, path.exists()), (is_kept, is_kept as u64, false));
+        let moved = damage.examples().into_iter().filter_map(|damage| damage.moved_to);
+        moved.for_each(|moved| assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), back));
+    }
+}
+
+#[test]
+fn a_file_that_an_earlier_program_replaced_is_kept() {
+    let (data, path, bytes) = small();
+    let header = Header { table: *b"name", store: 7 << 90, number: 2, replaces: 1, previous: 0, previous_len: 0 };
+    write_draft(&SystemDisk, path.parent().unwrap(), &header, |draft| draft.put(1, b"all").map(drop)).unwrap();
+    let damage = DamageLog::new();
+    let (_, found) = open(data.path(), &damage).unwrap();
+    assert_eq!((found, damage.totals().0, path.exists()), (vec![(1, b"all".to_vec())], 1, false));
+    let moved = damage.examples().remove(0).moved_to.unwrap();
+    assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), bytes);
+}
+
+#[test]
+fn a_file_that_is_longer_than_a_rewrite_has_read_is_kept() {
+    let data = tempfile::tempdir().unwrap();
+    let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
+    write(&mut log, &records(0..6)).unwrap();
+    let path = data.path().join("names/00000001.log");
+    let before = std::fs::metadata(&path).unwrap().len();
+    write(&mut log, &records(6..10)).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    // A network disk gives a length of before.
+    let is_stale = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let stale = is_stale.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_lengths(move |path, len| {
+        if path.ends_with("00000001.log") && stale.load(Relaxed) { before } else { len }
+    });
+    let damage = DamageLog::new();
+    let (mut log, found) = open_on(data.path(), Arc::new(disk), &damage).unwrap();
+    log.rewrite(|draft| {
+        is_stale.store(false, Relaxed);
+        found.iter().try_for_each(|(kind, payload)| draft.put(*kind, payload).map(drop))
+    })
+    .unwrap();
+    let moved = damage.examples().remove(0).moved_to.unwrap();
+    assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), bytes);
 }
