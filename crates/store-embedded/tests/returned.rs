@@ -143,6 +143,75 @@ fn a_file_that_comes_back_while_the_store_is_open_is_used_within_a_minute() {
 }
 
 #[test]
+fn a_file_that_is_still_being_copied_back_is_used_once_it_is_whole() {
+    // The copy began while the store is open, and before its start.
+    for is_there_at_start in [false, true] {
+        for cut in [0, 40, 2] {
+            let data = tempfile::tempdir().unwrap();
+            let store = data.path().join("store");
+            let second = three(&store, data.path()).remove(1);
+            let bytes = fs::read(&second).unwrap();
+            fs::remove_file(&second).unwrap();
+            drop(EmbeddedDriver::open(&store, options(data.path())).unwrap());
+            let clock = Arc::new(ManualClock::at(1_795_000_000));
+            let host = Host { clock: clock.clone(), ..Host::system() };
+            let opened = EmbeddedOptions { host, ..options(data.path()) };
+            let copied = if cut == 0 { 0 } else { bytes.len() / cut };
+            let copy = || fs::write(&second, &bytes[..copied]).unwrap();
+            if is_there_at_start {
+                copy();
+            }
+            let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+            copy();
+            for _ in 0..3 {
+                clock.advance(Duration::from_secs(61));
+                driver.look_after_files();
+                driver.settle().unwrap();
+                assert_eq!((driver.status().missing_files, second.exists()), (1, true), "{copied} bytes");
+            }
+            fs::write(&second, &bytes).unwrap();
+            clock.advance(Duration::from_secs(61));
+            driver.look_after_files();
+            assert_eq!(
+                (found(&opened), driver.status().missing_files, read(&driver, 1)),
+                (vec![], 0, (vec![0.5], false))
+            );
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let path = store.join(
+        &files(&{
+            let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+            block_on(driver.write((0..5_000).map(run).collect())).unwrap();
+            block_on(driver.sync()).unwrap();
+            driver
+        })[0],
+    );
+    let bytes = fs::read(&path).unwrap();
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let opened = options(data.path());
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+    assert_eq!((read(&driver, 0), found(&opened).len()), ((vec![], true), 1));
+    fs::write(&path, &bytes).unwrap();
+    driver.look_after_files();
+    assert_eq!(
+        (found(&opened), read(&driver, 0), read(&driver, 4_999)),
+        (vec![], (vec![0.5], false), (vec![0.5], false))
+    );
+    // One that stays short is used as it is.
+    drop(driver);
+    fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+    driver.look_after_files();
+    assert_eq!((read(&driver, 0), read(&driver, 4_999)), ((vec![0.5], false), (vec![], true)));
+}
+
+#[test]
 fn points_of_a_file_that_comes_back_are_at_no_moment_absent_without_a_word() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

@@ -33,7 +33,7 @@ use crate::{
     commits::{Commits, MANIFEST, Unlisted},
     lost::{self, Lost},
     manifest::{self, Manifest, ManifestFile, not_its_place, table_of},
-    row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
+    row_file::{self, Flushes, Header, Lacks, MISSING, OpenError, RowFile},
     timeline,
     window::Window,
     window_key::{WindowKey, folder},
@@ -444,7 +444,8 @@ impl Opening<'_> {
         window.has_folder();
     }
 
-    /// Opens a file, or puts it aside; [`Waits`] where the disk does not return it now.
+    /// Opens a file, or puts it aside; [`Waits`] where the disk does not return it now. One without its end waits for the next attempt:
+    /// behind a passing error of a network file system it may be whole. One that was missing is used only whole.
     fn open(
         &self,
         window: &Window,
@@ -485,11 +486,23 @@ impl Opening<'_> {
             }
             Ok(file)
         };
+        let disk = &*self.shared.disk;
+        let lacks = |known: &ManifestFile| row_file::lacks(disk, &entry.path, Some(expected), known.bytes);
+        let lacks = known.map_or(Lacks::Nothing, lacks);
+        if lacks != Lacks::Nothing && known.is_some_and(|known| window.missing().contains(known)) {
+            if !self.is_again {
+                tracing::warn!(file = %entry.path.display(), "a file of rows that was missing is shorter than it was; it is used once it is whole, or after plumbago repair");
+            }
+            return Ok(None);
+        }
+        if lacks == Lacks::Blocks && !self.is_again {
+            report(format!("it is shorter than it was; {UNTIL_READ}"), None);
+            commits.unreadable.extend(known);
+            return Ok(Some(Err(Waits)));
+        }
         let is_unreadable = |opened: &Result<RowFile, OpenError>| matches!(opened, Err(OpenError::Unreadable(_)));
         let mut opened = open();
-        // Behind a passing error of a network file system it may be whole. The next attempt decides.
-        let is_short = is_unreadable(&opened) && self.is_short(&entry.path, known);
-        if is_unreadable(&opened) && !is_short {
+        if is_unreadable(&opened) {
             // The length is right now.
             opened = open();
         }
@@ -531,11 +544,6 @@ impl Opening<'_> {
                 commits.unreadable.extend(known);
                 Ok(Some(Err(Waits)))
             }
-            Err(OpenError::Unreadable(how)) if !self.is_again && is_short => {
-                report(format!("{how}, and it is shorter than it was; {UNTIL_READ}"), None);
-                commits.unreadable.extend(known);
-                Ok(Some(Err(Waits)))
-            }
             Err(OpenError::Unreadable(how)) => {
                 put_aside(how, commits);
                 Ok(None)
@@ -561,11 +569,6 @@ impl Opening<'_> {
                 window.add_lost(&[Lost { flush: flushes.last, ..all }]);
             }
         }
-    }
-
-    /// Whether a file has fewer bytes than the manifest says.
-    fn is_short(&self, path: &Path, known: Option<&ManifestFile>) -> bool {
-        known.is_some_and(|known| row_file::len_of(&*self.shared.disk, path).is_ok_and(|len| len < known.bytes))
     }
 
     /// Why a file is not of this timeline; `known` is what the manifest says of it.

@@ -32,7 +32,9 @@ use crate::{
     opening::{self, Found, ReadManifest, UNTIL_BACK},
     owner::Owner,
     record_log::{LogEnds, LogFiles},
-    row_file::{self, Flushes, Header, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
+    row_file::{
+        self, Flushes, Header, Lacks, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot,
+    },
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
     timeline,
@@ -436,7 +438,10 @@ impl Points {
         for window in self.windows() {
             let is_back = |file: &ManifestFile| {
                 let path = self.dir.join(file.path());
-                self.shared.disk.exists(&path) && row_file::may_open(&*self.shared.disk, &path)
+                let disk = &*self.shared.disk;
+                let may_open = disk.exists(&path) && row_file::may_open(disk, &path);
+                // One that is being copied is not back yet.
+                may_open && row_file::lacks(disk, &path, None, file.bytes) == Lacks::Nothing
             };
             // Before the locks, as in `open_again`.
             if window.missing().iter().any(is_back) {

@@ -34,6 +34,11 @@ fn checksum(seal: u32, offset: u64, bytes: &[u8]) -> u32 {
 }
 
 impl Index {
+    /// Where the last block ends. A file without a footer has its index behind that, or has lost its end.
+    pub(super) fn ends_at(&self) -> u64 {
+        self.blocks.last().map_or(0, |last| last.offset + u64::from(last.len))
+    }
+
     /// The bytes for `offset` of the file with this seal, and their checksum.
     pub(super) fn encode(&self, seal: u32, offset: u64) -> (Vec<u8>, u32) {
         let mut out = Vec::with_capacity(FRAME + ENTRY * self.blocks.len());

@@ -142,6 +142,29 @@ pub(crate) fn len_of(disk: &dyn Disk, path: &Path) -> io::Result<u64> {
     disk.open(path, Open::Read)?.len()
 }
 
+/// What a file lacks at its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lacks {
+    Nothing,
+    /// The footer, and perhaps a part of the index. All blocks are there.
+    Footer,
+    /// Blocks, or so much that no block can be read.
+    Blocks,
+}
+
+/// What a file lacks that had so many `bytes`: it is being copied, its end is cut off, or the disk gives a length of before.
+pub(crate) fn lacks(disk: &dyn Disk, path: &Path, expected: Option<Header>, bytes: u64) -> Lacks {
+    if len_of(disk, path).is_ok_and(|len| bytes <= len) {
+        return Lacks::Nothing;
+    }
+    match open(disk, path, expected) {
+        Ok(opened) if opened.index_at.is_some() => Lacks::Nothing,
+        Ok(opened) if opened.index().is_ok_and(|(index, _)| index.ends_at() < opened.len) => Lacks::Footer,
+        Ok(_) | Err(OpenError::Unreadable(_)) => Lacks::Blocks,
+        Err(OpenError::Io(_) | OpenError::Version(_)) => Lacks::Nothing,
+    }
+}
+
 /// As [`open`], of a file that is open.
 pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Result<Opened, OpenError> {
     let len = file.len().map_err(OpenError::Io)?;

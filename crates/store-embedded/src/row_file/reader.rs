@@ -276,7 +276,9 @@ impl RowFile {
 
     /// Ends the finding of a file that went from its place, once it is back. Merges read it again.
     pub(crate) fn look_whether_back(&self) {
-        if self.is_away() && self.shared.disk.exists(&self.path) {
+        // One that is being copied is not back yet.
+        let is_back = || super::open::len_of(&*self.shared.disk, &self.path).is_ok_and(|len| self.len <= len);
+        if self.is_away() && is_back() {
             self.is_away.store(false, Relaxed);
             *self.unmerged.lock() = Unmerged::default();
             let file = self.shared.shown(&self.path);
