@@ -168,7 +168,10 @@ pub(crate) fn refuse_newer(disk: &dyn Disk, data: &Path) -> Result<(), BackupErr
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    };
 
     use host::{Call, FailingDisk, SimulatedDisk, SystemDisk};
 
@@ -222,6 +225,27 @@ mod tests {
             let error = may_start(&disk, Path::new("/data")).unwrap_err().to_string();
             assert!(error.contains(&format!("{denied}: ")), "{denied}: {error}");
             assert!(error.contains("must be able to read and write there"), "{denied}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_folder_of_a_window_that_the_disk_does_not_list_refuses_no_start() {
+        let (disk, window) = (SimulatedDisk::new(), "/data/store/datapoints_10080p_60s_0/14166");
+        disk.create_dir_all(Path::new(window)).unwrap();
+        disk.create_dir_all(Path::new("/data/store/names")).unwrap();
+        let bad = FailingDisk::new(Arc::new(disk.clone()), move |call, at| {
+            (call == Call::ReadDir && at == Path::new(window)).then(|| io::Error::other("a bad sector"))
+        });
+        may_start(&bad, Path::new("/data")).unwrap();
+        // Nor does an error that passes, of any folder.
+        for failing in 0..8 {
+            let calls = AtomicU32::new(0);
+            let passing = FailingDisk::new(Arc::new(disk.clone()), move |call, at| {
+                let is_due =
+                    call == Call::ReadDir && at.starts_with("/data/store") && calls.fetch_add(1, Relaxed) == failing;
+                is_due.then(|| io::ErrorKind::Interrupted.into())
+            });
+            may_start(&passing, Path::new("/data")).unwrap_or_else(|error| panic!("{failing}: {error}"));
         }
     }
 

@@ -56,8 +56,9 @@ struct State {
 }
 
 impl Trash {
-    /// Reads the running time so far. Without it entries are younger than they are, and nothing is lost.
-    pub fn open(host: &Host, data: &Path) -> io::Result<Trash> {
+    /// Reads the running time so far. Without it entries are younger than they are, and nothing is lost. A trash that cannot be listed
+    /// is used all the same: it has only what is to be deleted. [`Trash::entries`] says why.
+    pub fn open(host: &Host, data: &Path) -> Trash {
         let dir = data.join("trash");
         let saved = retried(|| host.disk.read(&dir.join(RUNNING))).ok().and_then(|text| parse_running(&text));
         let trash = Trash {
@@ -67,13 +68,18 @@ impl Trash {
             dir,
             state: Mutex::new(State { last: 0, running: saved.unwrap_or(0) }),
         };
-        for (number, _, running, _) in trash.names()?.iter().filter_map(|name| parse(name)) {
+        let names = trash.names().unwrap_or_else(|_| {
+            // New entries come behind those that are there.
+            trash.state.lock().unwrap_or_else(PoisonError::into_inner).last = trash.clock.now().try_into().unwrap_or(0);
+            Vec::new()
+        });
+        for (number, _, running, _) in names.iter().filter_map(|name| parse(name)) {
             let mut state = trash.state.lock().unwrap_or_else(PoisonError::into_inner);
             // Without the file, entries are as young as the oldest can be.
             state.running = state.running.max(running);
             state.last = state.last.max(number);
         }
-        Ok(trash)
+        trash
     }
 
     /// Moves a file or folder of the data folder here, durably. Returns its name relative to the data folder.
@@ -134,7 +140,7 @@ impl Trash {
     }
 
     fn names(&self) -> io::Result<Vec<String>> {
-        match self.disk.read_dir(&self.dir) {
+        match retried(|| self.disk.read_dir(&self.dir)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
             entries => Ok(entries?.into_iter().filter_map(|entry| entry.name.into_string().ok()).collect()),
         }
@@ -205,7 +211,24 @@ mod tests {
         std::fs::create_dir(data.path().join("trash")).unwrap();
         std::fs::write(data.path().join("trash/running"), running_text(60)).unwrap();
         let host = Host { disk, ..Host::system() };
-        assert_eq!(Trash::open(&host, data.path()).unwrap().entries().unwrap(), []);
+        assert_eq!(Trash::open(&host, data.path()).entries().unwrap(), []);
+    }
+
+    #[test]
+    fn a_trash_that_cannot_be_listed_takes_what_comes() {
+        let data = tempfile::tempdir().unwrap();
+        let trash = data.path().join("trash");
+        std::fs::create_dir(&trash).unwrap();
+        std::fs::write(trash.join("00000007-1700000000-60-store_7083"), "").unwrap();
+        let fails = |call: Call, path: &Path| {
+            (call == Call::ReadDir && path.ends_with("trash")).then(|| io::Error::other("a bad sector"))
+        };
+        let disk = Arc::new(crate::FailingDisk::new(Arc::new(crate::SystemDisk), fails));
+        let host = Host { disk, clock: Arc::new(ManualClock::at(1_700_000_100)), ..Host::system() };
+        std::fs::write(data.path().join("7084"), "rows").unwrap();
+        Trash::open(&host, data.path()).move_in(&data.path().join("7084")).unwrap();
+        let entries = Trash::open(&Host::system(), data.path()).entries().unwrap();
+        assert_eq!(entries.iter().map(|entry| &entry.what[..]).collect::<Vec<_>>(), ["store_7083", "7084"]);
     }
 
     #[test]
@@ -219,14 +242,14 @@ mod tests {
             let moved = trash.move_in(&dir).unwrap();
             assert!(!host.disk.exists(&dir) && host.disk.exists(&data.path().join(moved).join("rows")));
         };
-        let trash = Trash::open(&host, data.path()).unwrap();
+        let trash = Trash::open(&host, data.path());
         assert_eq!(trash.entries().unwrap(), []);
         put(&trash, "7083");
         trash.add_running(Duration::from_secs(3600)).unwrap();
         put(&trash, "7084");
         drop(trash);
 
-        let trash = Trash::open(&host, data.path()).unwrap();
+        let trash = Trash::open(&host, data.path());
         trash.add_running(Duration::from_secs(60)).unwrap();
         put(&trash, "7083");
         let entries = trash.entries().unwrap();
@@ -236,7 +259,7 @@ mod tests {
 
         // Without the running time, entries are younger, not older.
         host.disk.remove_file(&data.path().join("trash/running")).unwrap();
-        let trash = Trash::open(&host, data.path()).unwrap();
+        let trash = Trash::open(&host, data.path());
         let ages: Vec<u64> = trash.entries().unwrap().iter().map(|entry| entry.age.as_secs()).collect();
         assert_eq!(ages, [3660, 60, 0]);
         trash.delete(&entries[0].name).unwrap();

@@ -111,7 +111,7 @@ mod tests {
         disk.create_dir_all(data).unwrap();
         let clock = Arc::new(ManualClock::at(1_795_000_000));
         let host = Host { clock: clock.clone(), disk: Arc::new(disk.clone()), ..Host::system() };
-        let trash = Trash::open(&host, data).unwrap();
+        let trash = Trash::open(&host, data);
         for name in ["first", "second"] {
             disk.open(&data.join(name), host::Open::Create).unwrap().write_all(&[0; 1000]).unwrap();
             trash.move_in(&data.join(name)).unwrap();
@@ -132,7 +132,7 @@ mod tests {
         let data = tempfile::tempdir().unwrap();
         let clock = Arc::new(ManualClock::at(1_795_000_000));
         let host = Host { clock: clock.clone(), ..Host::system() };
-        let trash = Arc::new(Trash::open(&host, data.path()).unwrap());
+        let trash = Arc::new(Trash::open(&host, data.path()));
         let time = Arc::new(JudgingTime::of(clock.clone()));
         let keep = Duration::from_secs(3 * 86_400);
         let emptying = Emptying { trash, time, host, data: data.path().to_owned(), keep };

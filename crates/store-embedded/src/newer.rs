@@ -28,7 +28,8 @@ pub struct NewerFile {
 /// deals with it.
 ///
 /// # Errors
-/// The folder that cannot be listed, or the log or file of rows that this user may not read, and what the disk says.
+/// The folder that cannot be listed, or the folder of a window, the log or the file of rows that this user may not read, and what the
+/// disk says.
 pub fn newer_file(disk: &dyn Disk, store: &Path) -> Result<Option<NewerFile>, (PathBuf, io::Error)> {
     let list = |dir: &Path| list(disk, dir).map_err(|error| (dir.to_owned(), error));
     let of = |path: &Path, found: String, reads: String| Some(NewerFile { path: path.to_owned(), found, reads });
@@ -53,7 +54,11 @@ pub fn newer_file(disk: &dyn Disk, store: &Path) -> Result<Option<NewerFile>, (P
             continue;
         }
         for of_window in list(&of_table)? {
-            for entry in list(&of_window)? {
+            let entries = match list(&of_window) {
+                Err((_, error)) if error.kind() != io::ErrorKind::PermissionDenied => continue,
+                entries => entries?,
+            };
+            for entry in entries {
                 if let Some(version) = first_bytes(disk, &entry)?.and_then(|bytes| row_file::newer(&bytes)) {
                     let reads = format!("versions 1 to {}", row_file::VERSION);
                     return Ok(of(&entry, format!("version {version}"), reads));
@@ -72,7 +77,7 @@ pub(crate) fn read_to(disk: &dyn Disk, path: &Path, longest: u64) -> Option<Vec<
 
 /// What a folder has, sorted; nothing where there is none.
 pub(crate) fn list(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
-    match disk.read_dir(dir) {
+    match retried(|| disk.read_dir(dir)) {
         Ok(mut entries) => {
             entries.sort_by(|a, b| a.name.cmp(&b.name));
             Ok(entries.into_iter().map(|entry| entry.path).collect())

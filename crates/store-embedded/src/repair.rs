@@ -49,8 +49,8 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Resu
     let unread = {
         let data = options.data.as_deref().unwrap_or(dir);
         let spec = Spec::open(host, dir, &Reporter::new(host, &options.damage, data))?;
-        let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
-        let shared = Arc::new(Shared::new(host, data, options.damage.clone(), Arc::new(trash), CACHE_BYTES));
+        let trash = Arc::new(Trash::open(host, data));
+        let shared = Arc::new(Shared::new(host, data, options.damage.clone(), trash, CACHE_BYTES));
         let ours = spec.identity();
         let list = FileList::of(ReadManifest::read(&*host.disk, dir).map_err(refuse_repair)?, &ours);
         let known = if let FileList::Whole(manifest) = &list { manifest.files.clone() } else { Vec::new() };

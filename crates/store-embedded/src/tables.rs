@@ -62,8 +62,7 @@ impl Tables {
     ) -> Result<Tables, StoreError> {
         let host = &options.host;
         let data = options.data.as_deref().unwrap_or(dir);
-        let trash = Trash::open(host, data).map_err(io_error(format!("reading {}", data.join("trash").display())))?;
-        let trash = Arc::new(trash);
+        let trash = Arc::new(Trash::open(host, data));
         let reporter = Reporter::new(host, &options.damage, data);
         let open = |dir: &Path, identity: &Identity, owner: &Owner| {
             open_in(dir, identity.clone(), owner, &options, &trash, &reporter)

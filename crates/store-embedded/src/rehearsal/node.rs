@@ -84,7 +84,7 @@ impl Node {
             random: Arc::new(SeededRandom::new(1)),
         };
         let data = Path::new(DATA);
-        let trash = Trash::open(&host, data).map_err(|source| StoreError::Io { what: "trash".to_owned(), source })?;
+        let trash = Trash::open(&host, data);
         let shared = Shared::new(&host, data, self.damage.clone(), Arc::new(trash), self.cache_bytes);
         let ours = (Identity { store: 42, chain: Vec::new() }, spec::owner_of(&host.disk, Path::new(STORE)));
         let manifest =
