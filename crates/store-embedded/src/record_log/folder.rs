@@ -19,6 +19,9 @@ use super::{
 };
 use crate::{damage::Reporter, folder::io_error, owner::Owner};
 
+/// Numbers behind a file that are looked at for one that the list of the folder lacks. A stray file may have any number.
+const MOST_UNLISTED: usize = 1000;
+
 /// Where a log is, and which.
 #[derive(Debug, Clone)]
 pub(crate) struct LogFolder {
@@ -142,29 +145,45 @@ impl LogFolder {
     /// that has lost nothing would begin again.
     fn add_unlisted(&self, read: &mut Vec<(u64, u64, HeaderRead)>) -> Result<(), StoreError> {
         let mut looked = BTreeSet::new();
-        loop {
-            let listed: BTreeSet<u64> = read.iter().map(|(number, ..)| *number).collect();
-            let of_header =
-                |header: &HeaderRead| if let HeaderRead::Good(header) = header { header.replaces } else { 0 };
-            let replaced = read.iter().map(|(.., header)| of_header(header)).max().unwrap_or(0);
-            let last = listed.last().copied().unwrap_or(0);
+        while let Some(number) = self.unlisted(read, &mut looked)? {
+            let path = self.path(number);
+            let len = retried(|| self.host.disk.open(&path, Open::Read)?.len());
+            let len = len.map_err(io_error(format!("opening {}", path.display())))?;
+            tracing::warn!(file = %path.display(), "the list of the folder lacks a file that is there; it is read");
+            read.push((number, len, self.read_header(number)?));
+            read.sort_by_key(|(number, ..)| *number);
+        }
+        Ok(())
+    }
+
+    /// The number of a file that is there and not listed. Looks at the numbers behind each listed file that were not `looked` at.
+    ///
+    /// # Errors
+    /// The file that the manifest knows is not there, and the opening needs it.
+    fn unlisted(&self, read: &[(u64, u64, HeaderRead)], looked: &mut BTreeSet<u64>) -> Result<Option<u64>, StoreError> {
+        let of_header = |header: &HeaderRead| if let HeaderRead::Good(header) = header { header.replaces } else { 0 };
+        let replaced = read.iter().map(|(.., header)| of_header(header)).max().unwrap_or(0);
+        let listed: BTreeSet<u64> = read.iter().map(|(number, ..)| *number).collect();
+        let starts = std::iter::once(replaced).chain(listed.range(replaced + 1..).copied());
+        let behind = starts.flat_map(|start| {
             // The number behind the last is the next that would be given.
-            let wanted = (replaced + 1..=last + 1).chain(Some(self.known_file()).filter(|known| replaced < *known));
-            let unlisted = wanted.filter(|number| !listed.contains(number)).find(|number| looked.insert(*number));
-            let Some(number) = unlisted else { break };
+            let end = listed.range(start + 1..).next().map_or(start + 2, |next| *next);
+            (start + 1..end).take(MOST_UNLISTED)
+        });
+        for number in behind.chain(Some(self.known_file()).filter(|known| replaced < *known)) {
+            if listed.contains(&number) || !looked.insert(number) {
+                continue;
+            }
             let path = self.path(number);
             if self.host.disk.exists(&path) {
-                let len = retried(|| self.host.disk.open(&path, Open::Read)?.len());
-                let len = len.map_err(io_error(format!("opening {}", path.display())))?;
-                tracing::warn!(file = %path.display(), "the list of the folder lacks a file that is there; it is read");
-                read.push((number, len, self.read_header(number)?));
-                read.sort_by_key(|(number, ..)| *number);
-            } else if number == self.known_file() && self.needs_known {
+                return Ok(Some(number));
+            }
+            if number == self.known_file() && self.needs_known {
                 let what = format!("opening {}, which the manifest of the store knows", path.display());
                 return Err(StoreError::Io { what, source: io::ErrorKind::NotFound.into() });
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// # Errors

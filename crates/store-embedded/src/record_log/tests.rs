@@ -362,3 +362,18 @@ fn a_file_that_is_longer_than_a_rewrite_has_read_is_kept() {
     let moved = damage.examples().remove(0).moved_to.unwrap();
     assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), bytes);
 }
+
+#[test]
+fn a_stray_file_with_a_large_number_does_not_hold_up_a_start() {
+    let (data, path, _) = small();
+    let stray = path.with_file_name("20261127.log");
+    std::fs::write(&stray, "notes").unwrap();
+    let damage = DamageLog::new();
+    let (mut log, found) = open(data.path(), &damage).unwrap();
+    assert_eq!((found, damage.totals().0, stray.exists()), (records(0..10), 1, false));
+    rewrite(&mut log, &records(0..10)).unwrap();
+    write(&mut log, &records(10..11)).unwrap();
+    drop(log);
+    let damage = DamageLog::new();
+    assert_eq!((open(data.path(), &damage).unwrap().1, damage.totals().0), (records(0..11), 0));
+}
