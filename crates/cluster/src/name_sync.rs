@@ -87,7 +87,7 @@ impl NameSync {
                     RETRY.min(every)
                 }
             };
-            // What could not be noted while points were read back is told again.
+            // What could not be noted while points were read back is read again.
             let pause = if self.ingest.take_left_out() { pause.min(every / AGAIN) } else { pause };
             over = tokio::select! {
                 () = tokio::time::sleep(pause) => if has_read { every / SPREAD } else { Duration::ZERO },
@@ -299,8 +299,8 @@ impl Scan<'_> {
             }
         }
         // Another node may have given it another policy, or known others before.
-        let told = known.into_iter().filter(|(id, metric)| self.ingest.tells(*id, metric));
-        self.unknown.extend(told.map(|(_, metric)| metric));
+        let new = known.into_iter().filter(|(id, metric)| self.ingest.tells(*id, metric));
+        self.unknown.extend(new.map(|(_, metric)| metric));
         if self.unknown.len() >= ADOPT_BATCH {
             // The receiver is gone only when adopting failed; its error ends the scan.
             let _ = self.send.send(std::mem::take(&mut self.unknown));

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
-use metadata::{PolicySpan, Told};
+use metadata::{Elsewhere, PolicySpan};
 use metric::{MetricId, Policy, Timestamp};
 use store::{MetricRecord, PolicyChange, SharedMetric};
 
@@ -93,7 +93,7 @@ impl PolicyChanges {
             let _memtable = self.memtable.lock();
             // A replay goes by the places of policies in histories, and a clock in doubt does not tell when this process was absent.
             if self.back_pressure.is_spilling() || is_recovering || !self.time.now().is_certain() {
-                self.are_told_left_out.store(true, Relaxed);
+                self.are_others_left_out.store(true, Relaxed);
                 break;
             }
             for (id, created, metric) in together {
@@ -107,9 +107,9 @@ impl PolicyChanges {
         learnt
     }
 
-    /// Whether [`PolicyChanges::learn`] left anything out since the last call: it is to be told again.
+    /// Whether [`PolicyChanges::learn`] left anything out since the last call: the caller reads the names again.
     pub(crate) fn take_left_out(&self) -> bool {
-        self.are_told_left_out.swap(false, Relaxed)
+        self.are_others_left_out.swap(false, Relaxed)
     }
 
     fn span(&self, change: &PolicyChange) -> Option<PolicySpan> {
@@ -121,7 +121,7 @@ impl PolicyChanges {
         let is_current = self.is_current(id, &metric.policy);
         let others_now = if is_current { None } else { self.registry.try_intern(&metric.policy) };
         let is_from_before = created < metric.since;
-        self.registry.learn(id, Told { earlier: &earlier, others_now, since: metric.since, is_from_before })
+        self.registry.learn(id, Elsewhere { earlier: &earlier, others_now, since: metric.since, is_from_before })
     }
 
     /// Notes changes that others made while this node did not run, at their times: what is stored of them is theirs. Returns whether there
@@ -157,7 +157,7 @@ impl PolicyChanges {
             return true;
         }
         let had: Vec<Arc<Policy>> = history.iter().map(|span| self.registry.policy(span.policy)).collect();
-        let is_same = |(had, told): (&Arc<Policy>, &PolicyChange)| !is_kept_otherwise(had, &told.policy);
+        let is_same = |(had, other): (&Arc<Policy>, &PolicyChange)| !is_kept_otherwise(had, &other.policy);
         if metric.earlier.is_empty()
             || had.len() == metric.earlier.len() + 1 && had.iter().zip(&metric.earlier).all(is_same)
         {

@@ -203,7 +203,7 @@ impl Ingest {
         self.policy_changes.tells(id, metric)
     }
 
-    /// Whether [`Ingest::learn`] left anything out since the last call, because points were spilled or read back: it is to be told again.
+    /// Whether [`Ingest::learn`] left anything out since the last call, because points were spilled or read back: the caller reads the names again.
     pub fn take_left_out(&self) -> bool {
         self.policy_changes.take_left_out()
     }

@@ -374,7 +374,7 @@ impl Owners {
             writer: self.writer.clone(),
             started: clock.now(),
             time: time.clone(),
-            are_told_left_out: AtomicBool::new(false),
+            are_others_left_out: AtomicBool::new(false),
             given: AtomicU64::new(0),
             waiting: Mutex::default(),
             listed_newcomers: AtomicUsize::new(0),

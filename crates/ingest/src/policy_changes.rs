@@ -37,8 +37,8 @@ pub(crate) struct PolicyChanges {
     pub(crate) time: Arc<JudgingTime>,
     /// When this process started, Unix seconds.
     pub(crate) started: Timestamp,
-    /// Whether policies of others were told that could not be noted then.
-    pub(crate) are_told_left_out: AtomicBool,
+    /// Whether policies of others could not be noted when they were read.
+    pub(crate) are_others_left_out: AtomicBool,
     /// Metrics that were given another policy since this was last logged.
     pub(crate) given: AtomicU64,
     /// Metrics that keep another policy than these rules give them, as counted when their change began to wait.

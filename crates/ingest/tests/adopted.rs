@@ -477,8 +477,8 @@ fn policy(aggregation: Aggregation) -> Policy {
     Policy { retention: "1440*60s".parse().unwrap(), aggregation, ..Policy::default() }
 }
 
-/// What the tables tell of a metric: policies and since when, the last one in force.
-fn told(name: &str, policies: &[(Timestamp, Aggregation)]) -> SharedMetric {
+/// What the tables have of a metric: policies and since when, the last one in force.
+fn elsewhere(name: &str, policies: &[(Timestamp, Aggregation)]) -> SharedMetric {
     let change = |&(since, aggregation): &(Timestamp, Aggregation)| PolicyChange { since, policy: policy(aggregation) };
     let mut earlier: Vec<PolicyChange> = policies.iter().map(change).collect();
     let PolicyChange { since, policy } = earlier.pop().unwrap();
@@ -501,12 +501,12 @@ async fn a_node_that_makes_a_metric_anew_learns_which_methods_it_had() {
     use Aggregation::{Average, Max, Sum};
     // What this node stored in the time of the others is by its own method.
     let later = now() + 100;
-    assert_eq!(ingest.learn(&[told("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]), 0);
+    assert_eq!(ingest.learn(&[elsewhere("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]), 0);
     let long_ago = now() - 5000;
-    let told = [told("made.here", &[(0, Max), (long_ago, Sum), (long_ago + 1000, Average)])];
-    assert_eq!(ingest.learn(&told), 1);
+    let elsewhere = [elsewhere("made.here", &[(0, Max), (long_ago, Sum), (long_ago + 1000, Average)])];
+    assert_eq!(ingest.learn(&elsewhere), 1);
     assert_eq!(methods(&ingest, "made.here"), [(0, Max), (long_ago, Sum), (long_ago + 1000, Average)]);
-    assert_eq!(ingest.learn(&told), 0, "it is known");
+    assert_eq!(ingest.learn(&elsewhere), 0, "it is known");
     ingest.close().await.unwrap();
 }
 
@@ -551,7 +551,11 @@ async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_th
     let mut batch = ingest.batch(Protocol::LineTcp);
     batch.point(b"sent.first", begin + 300, 1.0);
     ingest.accept(&mut batch).await;
-    let all = [told("there.and.back", &there_and_back), told("sent.first", &there_and_back), told("changed", &changed)];
+    let all = [
+        elsewhere("there.and.back", &there_and_back),
+        elsewhere("sent.first", &there_and_back),
+        elsewhere("changed", &changed),
+    ];
     let otherwise = ingest.kept_otherwise(&all);
     driver.put_metrics(otherwise.clone()).await.unwrap();
     assert_eq!(ingest.take_over(otherwise).await.0, 1);

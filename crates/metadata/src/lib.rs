@@ -60,7 +60,7 @@ pub use index::IndexStatistics;
 pub use limits::{FindError, FindLimits, NameFilter};
 pub use metrics_table::{Adopted, Restored};
 pub use names::{Names, NamesMut};
-pub use policies::{PolicyHistory, PolicyId, PolicySpan, Told, XFilesFactors};
+pub use policies::{Elsewhere, PolicyHistory, PolicyId, PolicySpan, XFilesFactors};
 pub use prefetch::prefetch;
 pub use registry::Registry;
 pub use same_names::SameName;

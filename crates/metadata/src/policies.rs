@@ -97,9 +97,9 @@ fn learnt(spans: &[PolicySpan]) -> usize {
     spans.windows(2).take_while(|pair| pair[1].since <= 0).count()
 }
 
-/// What others tell of the policies of a metric.
+/// What others have of the policies of a metric.
 #[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
+pub struct Elsewhere<'a> {
     /// Those before the one in force there, the oldest first.
     pub earlier: &'a [PolicySpan],
     /// The one in force there, where it is another than here.
@@ -211,8 +211,8 @@ impl Policies {
     ///   before the last of them ended, only if all have one method: what this node stored by its own in their time is not theirs.
     /// * Otherwise no time of theirs is known here. They are in front of the first one, where their tables are others than those that
     ///   are known: tables are found by the retention alone.
-    pub(crate) fn learn(&mut self, (id, current): (MetricId, PolicyId), told: Told<'_>) -> bool {
-        let Some(spans) = self.learnt_of(&self.history(id, current), current, told) else { return false };
+    pub(crate) fn learn(&mut self, (id, current): (MetricId, PolicyId), elsewhere: Elsewhere<'_>) -> bool {
+        let Some(spans) = self.learnt_of(&self.history(id, current), current, elsewhere) else { return false };
         let has_room = spans.len() < MAX_CHANGES;
         if has_room {
             self.set_history(id, spans);
@@ -220,20 +220,21 @@ impl Policies {
         has_room
     }
 
-    /// Whether [`Policies::learn`] has anything new, room or not.
-    pub(crate) fn tells(&self, (id, current): (MetricId, PolicyId), told: Told<'_>) -> bool {
-        self.learnt_of(&self.history(id, current), current, told).is_some()
-    }
-
-    fn learnt_of(&self, history: &[PolicySpan], current: PolicyId, told: Told<'_>) -> Option<Vec<PolicySpan>> {
-        let Told { earlier, others_now, since, is_from_before } = told;
+    fn learnt_of(
+        &self,
+        history: &[PolicySpan],
+        current: PolicyId,
+        elsewhere: Elsewhere<'_>,
+    ) -> Option<Vec<PolicySpan>> {
+        let Elsewhere { earlier, others_now, since, is_from_before } = elsewhere;
         let (front, own) = history.split_at(learnt(history));
         let is_one_here = own.len() == 1 && others_now.is_none();
         let are_before =
             earlier.is_sorted_by_key(|span| span.since) && earlier.last().is_some_and(|last| last.since < since);
         let have_times = !is_from_before || earlier.iter().all(|span| self.have_one_method(span.policy, current));
-        let is_told = |span: &PolicySpan| earlier.iter().any(|other| self.have_one_table(other.policy, span.policy));
-        if is_one_here && are_before && have_times && front.iter().all(is_told) {
+        let is_elsewhere =
+            |span: &PolicySpan| earlier.iter().any(|other| self.have_one_table(other.policy, span.policy));
+        if is_one_here && are_before && have_times && front.iter().all(is_elsewhere) {
             let is_other = |span: &PolicySpan| {
                 !self.have_one_table(span.policy, current) || !self.have_one_method(span.policy, current)
             };
@@ -335,8 +336,8 @@ mod tests {
     }
 
     /// Of a metric that was here before.
-    fn told(earlier: &[PolicySpan], others_now: Option<PolicyId>, since: Timestamp) -> Told<'_> {
-        Told { earlier, others_now, since, is_from_before: true }
+    fn elsewhere(earlier: &[PolicySpan], others_now: Option<PolicyId>, since: Timestamp) -> Elsewhere<'_> {
+        Elsewhere { earlier, others_now, since, is_from_before: true }
     }
 
     /// Each keeps points for so many minutes.
@@ -352,9 +353,9 @@ mod tests {
     #[test]
     fn a_metric_of_one_policy_learns_those_before_it_with_their_times() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 2), told(&others(&[(5, 0), (700, 1)]), None, 900)));
+        assert!(policies.learn((METRIC, 2), elsewhere(&others(&[(5, 0), (700, 1)]), None, 900)));
         assert_eq!(spans(&policies, 2), [(0, 0), (700, 1), (900, 2)]);
-        assert!(!policies.learn((METRIC, 2), told(&others(&[(5, 0), (700, 1)]), None, 900)), "they are known");
+        assert!(!policies.learn((METRIC, 2), elsewhere(&others(&[(5, 0), (700, 1)]), None, 900)), "they are known");
         let history = policies.history(METRIC, 2);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [700, 900, Timestamp::MAX]);
     }
@@ -362,7 +363,7 @@ mod tests {
     #[test]
     fn a_policy_that_was_in_force_twice_is_learnt_twice() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 0), told(&others(&[(0, 0), (500, 1)]), None, 900)));
+        assert!(policies.learn((METRIC, 0), elsewhere(&others(&[(0, 0), (500, 1)]), None, 900)));
         assert_eq!(spans(&policies, 0), [(0, 0), (500, 1), (900, 0)]);
     }
 
@@ -370,7 +371,7 @@ mod tests {
     fn policies_of_others_whose_time_is_not_known_are_in_front_and_stay() {
         let mut policies = policies([10, 20, 30, 40]);
         policies.change(METRIC, 0, 1, 5000);
-        assert!(policies.learn((METRIC, 1), told(&others(&[(0, 0), (4000, 2)]), None, 5000)));
+        assert!(policies.learn((METRIC, 1), elsewhere(&others(&[(0, 0), (4000, 2)]), None, 5000)));
         assert_eq!(spans(&policies, 1), [(0, 2), (0, 0), (5000, 1)]);
         let history = policies.history(METRIC, 1);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, 5000, Timestamp::MAX]);
@@ -394,13 +395,13 @@ mod tests {
     #[test]
     fn a_policy_that_others_have_now_is_learnt_without_an_end_whatever_was_here_before() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 0), told(&[], Some(1), 9000)));
+        assert!(policies.learn((METRIC, 0), elsewhere(&[], Some(1), 9000)));
         assert_eq!(spans(&policies, 0), [(0, 1), (0, 0)]);
         policies.change(METRIC, 0, 2, 9500);
         assert_eq!(spans(&policies, 2), [(0, 1), (0, 0), (9500, 2)]);
         // Another node goes back to one that was in force here, too.
-        assert!(policies.learn((METRIC, 2), told(&others(&[(0, 0), (9500, 2)]), Some(0), 9600)));
-        assert!(!policies.learn((METRIC, 2), told(&others(&[(0, 0), (9500, 2)]), Some(0), 9600)), "it is known");
+        assert!(policies.learn((METRIC, 2), elsewhere(&others(&[(0, 0), (9500, 2)]), Some(0), 9600)));
+        assert!(!policies.learn((METRIC, 2), elsewhere(&others(&[(0, 0), (9500, 2)]), Some(0), 9600)), "it is known");
         assert_eq!(spans(&policies, 2), [(0, 0), (0, 1), (0, 0), (9500, 2)]);
         let history = policies.history(METRIC, 2);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, Timestamp::MAX, 9500]);
@@ -415,8 +416,8 @@ mod tests {
             let retention = format!("{minutes}*60s").parse().unwrap();
             many.push(PolicySpan { since: 0, policy: policies.intern(&Policy { retention, ..Policy::default() }) });
         }
-        assert!(!policies.learn((METRIC, 0), told(&many, None, 0)));
-        assert!(policies.learn((METRIC, 0), told(&many[1..], None, 0)));
+        assert!(!policies.learn((METRIC, 0), elsewhere(&many, None, 0)));
+        assert!(policies.learn((METRIC, 0), elsewhere(&many[1..], None, 0)));
     }
 
     /// Policies of one retention, whose methods are average, maximum and sum.
@@ -432,37 +433,34 @@ mod tests {
     fn another_method_of_before_is_learnt_by_a_node_that_did_not_have_the_metric_then() {
         let mut policies = methods();
         let earlier = others(&[(0, 0), (500, 1)]);
-        let told = |is_from_before| Told { earlier: &earlier, others_now: None, since: 900, is_from_before };
-        assert!(!policies.learn((METRIC, 2), told(true)), "what it stored then may be by its own");
-        assert!(policies.tells((METRIC, 2), told(false)) && policies.learn((METRIC, 2), told(false)));
+        let elsewhere = |is_from_before| Elsewhere { earlier: &earlier, others_now: None, since: 900, is_from_before };
+        assert!(!policies.learn((METRIC, 2), elsewhere(true)), "what it stored then may be by its own");
+        assert!(policies.learn((METRIC, 2), elsewhere(false)));
         assert_eq!(spans(&policies, 2), [(0, 0), (500, 1), (900, 2)]);
-        assert!(
-            !policies.tells((METRIC, 2), told(false)) && !policies.learn((METRIC, 2), told(false)),
-            "they are known"
-        );
+        assert!(!policies.learn((METRIC, 2), elsewhere(false)), "they are known");
     }
 
     #[test]
     fn another_method_elsewhere_has_no_tables_of_its_own() {
         let mut policies = methods();
-        assert!(!policies.learn((METRIC, 0), told(&[], Some(1), 900)));
+        assert!(!policies.learn((METRIC, 0), elsewhere(&[], Some(1), 900)));
     }
 
     #[test]
-    fn one_of_others_ends_where_it_ends_here_and_gets_the_times_that_are_told_later() {
+    fn one_of_others_ends_where_it_ends_here_and_gets_the_times_that_are_known_later() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 0), told(&[], Some(1), 9000)));
+        assert!(policies.learn((METRIC, 0), elsewhere(&[], Some(1), 9000)));
         policies.change(METRIC, 0, 1, 9500);
         assert_eq!(spans(&policies, 1), [(0, 0), (9500, 1)]);
         // Others had one for minutes: a canary.
         let canary = MetricId(4);
-        assert!(policies.learn((canary, 0), told(&[], Some(3), 9000)));
+        assert!(policies.learn((canary, 0), elsewhere(&[], Some(3), 9000)));
         let history = policies.history(canary, 0);
         assert_eq!(history.ended(0), Timestamp::MAX);
-        assert!(policies.learn((canary, 0), told(&others(&[(0, 0), (9000, 3)]), None, 9300)));
+        assert!(policies.learn((canary, 0), elsewhere(&others(&[(0, 0), (9000, 3)]), None, 9300)));
         let history = policies.history(canary, 0);
         assert_eq!(history[..], *others(&[(0, 0), (9000, 3), (9300, 0)]));
         assert_eq!(history.ended(1), 9300);
-        assert!(!policies.learn((canary, 0), told(&others(&[(0, 0), (9000, 3)]), None, 9300)));
+        assert!(!policies.learn((canary, 0), elsewhere(&others(&[(0, 0), (9000, 3)]), None, 9300)));
     }
 }

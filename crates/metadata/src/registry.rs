@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     name_order::NameOrder,
     names::{Names, NamesMut, Table},
-    policies::{Policies, PolicyHistory, PolicyId, PolicySpan, Told, XFilesFactors},
+    policies::{Elsewhere, Policies, PolicyHistory, PolicyId, PolicySpan, XFilesFactors},
     saved_tags::SavedTags,
     seen::Seen,
     stale::StaleRules,
@@ -149,17 +149,10 @@ impl Registry {
     }
 
     /// Adds policies to the history of a metric that others had for it. Points may be stored under them. Returns whether any is new.
-    pub fn learn(&self, id: MetricId, told: Told<'_>) -> bool {
+    pub fn learn(&self, id: MetricId, elsewhere: Elsewhere<'_>) -> bool {
         let table = self.names.read();
         let mut policies = self.policies.write();
-        table.record(id).is_some_and(|record| policies.learn((id, record.policy), told))
-    }
-
-    /// Whether [`Registry::learn`] has anything new.
-    pub fn tells(&self, id: MetricId, told: Told<'_>) -> bool {
-        let table = self.names.read();
-        let policies = self.policies.read();
-        table.record(id).is_some_and(|record| policies.tells((id, record.policy), told))
+        table.record(id).is_some_and(|record| policies.learn((id, record.policy), elsewhere))
     }
 
     /// Replaces the history of a metric by one that ends with the policy in force. Returns whether it did.
