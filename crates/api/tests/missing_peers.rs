@@ -37,7 +37,7 @@ impl SeriesSource for Lacking {
     }
 }
 
-/// Series of many points, of which each read lacks a node of its own besides those that it is told of. Notes these.
+/// Series of many points. Each read lacks a node of its own, besides those that its caller names. Notes these.
 #[derive(Default)]
 struct OneByOne(Mutex<Vec<Vec<String>>>);
 

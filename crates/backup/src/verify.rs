@@ -500,7 +500,7 @@ pub(crate) fn check(disk: &dyn Disk, data: &Path, store: Option<u128>, path: Pat
     checked
 }
 
-/// How files of records in the journal's folder end: segments, those kept beside an older one that waits, and late points.
+/// How files of records in the journal's folder end: segments, those that stay while an older one waits, and late points.
 const RECORDS: [&str; 3] = [".journal", ".since", LATE_POINTS];
 
 /// These are named once they are whole: no process was killed in the middle of one.

@@ -494,7 +494,7 @@ fn methods(ingest: &Ingest, name: &str) -> Vec<(Timestamp, Aggregation)> {
 }
 
 #[tokio::test]
-async fn a_node_that_makes_a_metric_anew_learns_which_methods_it_had() {
+async fn a_node_that_makes_a_metric_again_learns_which_methods_it_had() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
     let ingest = open(dir.path(), &driver).await;
     send(&ingest, "made.here", 1.0).await;

@@ -156,7 +156,7 @@ fn a_file_that_is_still_being_copied_back_is_used_once_it_is_whole() {
             let clock = Arc::new(ManualClock::at(1_795_000_000));
             let host = Host { clock: clock.clone(), ..Host::system() };
             let opened = EmbeddedOptions { host, ..options(data.path()) };
-            let copied = if cut == 0 { 0 } else { bytes.len() / cut };
+            let copied = bytes.len().checked_div(cut).unwrap_or(0);
             let copy = || fs::write(&second, &bytes[..copied]).unwrap();
             if is_there_at_start {
                 copy();

@@ -329,7 +329,7 @@ fn a_segment_that_a_backup_lacked_and_that_is_found_later_is_put_back_in_the_res
     assert!(report.is_good(), "{report:?}");
 }
 
-/// Points that came too late for a slot that cannot be read, and a stored segment beside an older one that waits: each bit counts.
+/// Points that came too late for a slot that cannot be read, and a stored segment that stays while an older one waits: each bit counts.
 #[test]
 fn a_flipped_bit_in_late_points_or_a_stored_segment_that_is_kept_is_found() {
     let (disk, segment, _) = many_points();

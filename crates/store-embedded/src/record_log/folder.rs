@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{damage::Reporter, folder::io_error, owner::Owner};
 
-/// Numbers behind a file that are looked at for one that the list of the folder lacks. A stray file may have any number.
+/// Numbers behind a file among which a start looks for one that the list of the folder lacks. A stray file may have any number.
 const MOST_UNLISTED: usize = 1000;
 
 /// Where a log is, and which.
