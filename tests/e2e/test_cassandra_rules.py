@@ -107,54 +107,56 @@ def test_a_node_that_was_down_from_one_change_of_rules_to_the_next_but_one_has_t
     compare_both("after late points through it")
 
 
-def test_a_node_that_was_down_while_a_method_changed_reads_each_slot_by_the_method_that_made_it(make_server, cassandra, tmp_path):
+def test_a_node_that_was_down_while_methods_changed_reads_each_slot_by_the_method_that_made_it(make_server, cassandra, tmp_path):
     over = over_with(make_server, cassandra, tmp_path)
     schemas = "[all]\npattern = .*\nretentions = 1s:1h,10s:6h\n"
+    # By the rules before a node is down, by those of the first change meanwhile, and by those of the second.
+    methods = {"rising": ("average", "max", "max"), "falling": ("max", "average", "average"), "back": ("average", "max", "average")}
+    names = {f"method.of.{kind}": of for kind, of in methods.items()}
 
-    def rules(rising, falling):
-        return "".join(
-            f"[{name}]\npattern = \\.{name}$\nxFilesFactor = 0\naggregationMethod = {method}\n\n"
-            for name, method in [("rising", rising), ("falling", falling)]
-        )
+    def rules(turn):
+        sections = [f"[{kind}]\npattern = \\.{kind}$\nxFilesFactor = 0\naggregationMethod = {of[turn]}\n" for kind, of in methods.items()]
+        return "\n".join(sections)
 
-    before, after = rules("average", "max"), rules("max", "average")
-    one, two = [over.server(schemas=schemas, aggregation=before) for _ in range(2)]
+    one, two = [over.server(schemas=schemas, aggregation=rules(0)) for _ in range(2)]
     meet(one, two)
-    names = ["method.of.rising", "method.of.falling"]
-    begin = aligned_now(10) - 100
 
     def send(server, times):
         server.send([(name, at, 1.0 + at % 10) for name in names for at in times])
         flush(server)
 
-    send(one, range(begin, begin + 50))
+    begin = aligned_now(10) - 100
+    sent = [range(begin, begin + 50)]
+    send(one, sent[0])
     for name in names:
         until(two, name, True)
     two.stop()
-    one.configure("storage-aggregation.conf", after)
-    one.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "the new rules are in force" in one.logs(), 10, "the rules were not read")
-    # Whole slots of after the change. They are complete before they are sent, as a method counts from the time that it is changed at.
-    changed = aligned_now(10) + 10
-    wait_until(lambda: time.time() > changed + 21, 40)
-    send(one, range(changed, changed + 20))
-    two.configure("storage-aggregation.conf", after)
+    for turn in [1, 2]:
+        one.configure("storage-aggregation.conf", rules(turn))
+        one.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: one.logs().count("the new rules are in force") == turn, 10, "the rules were not read")
+        # Whole slots of after the change. They are complete before they are sent, as a method counts from the time that it is changed at.
+        first = aligned_now(10) + 10
+        wait_until(lambda: time.time() > first + 21, 40)
+        sent.append(range(first, first + 20))
+        send(one, sent[turn])
+    two.configure("storage-aggregation.conf", rules(2))
     two.start()
     meet(one, two)
 
     def compare_both(when, late):
-        for name, (old, new) in zip(names, [("average", "max"), ("max", "average")]):
-            of_all = {"average": 5.5, "max": 10.0}
-            expected = {at: of_all[old] for at in range(begin, begin + 50, 10)}
-            expected |= {at: of_all[new] for at in range(changed, changed + 20, 10)}
-            expected |= {begin: late.get(new, of_all[old]), changed: late.get(new, of_all[new])}
+        for name, of in names.items():
+            expected = {}
+            for times, method in zip(sent, of):
+                expected |= {at: {"average": 5.5, "max": 10.0}[method] for at in times[::10]}
+                expected[times[0]] = late.get(of[2], expected[times[0]])
             for server in [one, two]:
-                seen = shown(server, name, begin, changed + 20, 5000)[name]
+                seen = shown(server, name, begin, sent[2][-1], 5000)[name]
                 assert seen == expected, f"{name}, {when}, {'the second node' if server is two else 'the first node'}"
 
     compare_both("as it is back", {})
-    # Of the first slot of before the change and of after it, a point of 6 is 21 now. What a point touches is made by the method in force.
-    two.send([(name, at + 5, 21.0) for name in names for at in (begin, changed)])
+    # Of the first slot of each time, a point of 6 is 21 now. What a point touches is made by the method in force.
+    two.send([(name, times[5], 21.0) for name in names for times in sent])
     compare_both("late points are in its memory", {"average": 7.0, "max": 21.0})
     flush(two)
     compare_both("late points through it are stored", {"average": 7.0, "max": 21.0})
