@@ -488,7 +488,9 @@ impl RecordLog {
                     self.folder.reporter.missing(self.folder.what, &path, &zeros(offset, bytes));
                 }
                 Part::Torn(offset) => self.folder.reporter.missing(self.folder.what, &path, &cut_off(offset)),
-                Part::Record(..) | Part::Corrected(..) | Part::Unread(..) => {}
+                // It may be what was not kept before. Of a log that had such bytes at the start, the files are kept whole.
+                Part::Unread(..) => is_kept &= self.has_unread,
+                Part::Record(..) | Part::Corrected(..) => {}
             });
         }
         is_kept

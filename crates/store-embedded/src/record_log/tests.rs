@@ -3,7 +3,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
 };
 
@@ -280,7 +280,7 @@ fn a_log_is_not_written_again_before_its_damaged_bytes_are_kept() {
     let middle = damaged.len() / 2;
     damaged[middle..middle + 4].fill(0xff);
     std::fs::write(&path, &damaged).unwrap();
-    let is_full = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_full = Arc::new(AtomicBool::new(true));
     let full = is_full.clone();
     let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
         let is_kept = path.parent().is_some_and(|folder| folder.ends_with("damaged"));
@@ -347,7 +347,7 @@ fn a_file_that_is_longer_than_a_rewrite_has_read_is_kept() {
     write(&mut log, &records(6..10)).unwrap();
     let bytes = std::fs::read(&path).unwrap();
     // A network disk gives a length of before.
-    let is_stale = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let is_stale = Arc::new(AtomicBool::new(true));
     let stale = is_stale.clone();
     let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_lengths(move |path, len| {
         if path.ends_with("00000001.log") && stale.load(Relaxed) { before } else { len }
@@ -376,4 +376,29 @@ fn a_stray_file_with_a_large_number_does_not_hold_up_a_start() {
     drop(log);
     let damage = DamageLog::new();
     assert_eq!((open(data.path(), &damage).unwrap().1, damage.totals().0), (records(0..11), 0));
+}
+
+#[test]
+fn a_log_is_not_written_again_while_damaged_bytes_that_are_not_kept_cannot_be_read() {
+    let (data, path, bytes) = small();
+    let mut damaged = bytes;
+    let middle = damaged.len() / 2;
+    damaged[middle..middle + 4].fill(0xff);
+    std::fs::write(&path, &damaged).unwrap();
+    let (is_full, is_bad) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    let full = is_full.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let is_kept = path.parent().is_some_and(|folder| folder.ends_with("damaged"));
+        (call == Call::Open && is_kept && full.load(Relaxed)).then(|| io::ErrorKind::StorageFull.into())
+    });
+    let disk = disk.with_sector_bad_while("00000001.log", middle as u64..middle as u64 + 4, is_bad.clone());
+    let (mut log, found) = open_on(data.path(), Arc::new(disk), &DamageLog::new()).unwrap();
+    is_full.store(false, Relaxed);
+    is_bad.store(true, Relaxed);
+    assert!(rewrite(&mut log, &found).unwrap_err().to_string().contains("its damaged bytes"));
+    assert_eq!(std::fs::read(&path).unwrap(), damaged);
+    is_bad.store(false, Relaxed);
+    rewrite(&mut log, &found).unwrap();
+    let kept = std::fs::read_dir(data.path().join("damaged")).unwrap().map(|entry| entry.unwrap().path());
+    assert!(kept.into_iter().any(|path| std::fs::read(path).unwrap().windows(4).any(|four| four == [0xff; 4])));
 }
