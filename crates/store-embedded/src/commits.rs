@@ -200,6 +200,12 @@ impl Commits {
         self.is_behind = true;
     }
 
+    /// What the disk did not return of a window that expires is not waited for.
+    pub(crate) fn forget_unread(&mut self, key: WindowKey) {
+        self.unreadable.retain(|file| file.window != key);
+        self.unread.retain(|file| file.window != key);
+    }
+
     /// Files that a merge has replaced.
     pub(crate) fn replaced(&mut self, files: impl IntoIterator<Item = Arc<RowFile>>) {
         self.obsolete.extend(files);

@@ -164,3 +164,21 @@ fn a_repair_fails_at_a_file_that_its_user_may_not_read() {
     let error = store_embedded::repair(&store, &failing, &lock).unwrap_err();
     assert!(error.to_string().contains("3-3.rows"), "{error}");
 }
+
+#[test]
+fn a_file_that_a_start_could_not_read_is_not_waited_for_once_its_window_has_expired() {
+    let data = tempfile::tempdir().unwrap();
+    seven(data.path());
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |call, path| {
+        (call == Call::Open && path.ends_with("3-3.rows")).then(|| std::io::Error::other("a bad sector"))
+    });
+    let opened = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data.path()) };
+    let store = data.path().join("store");
+    let driver = EmbeddedDriver::open(&store, opened).unwrap();
+    let has_unread = || driver.files().iter().any(|file| file.path.ends_with("3-3.rows"));
+    assert!(has_unread(), "it is waited for");
+    block_on(driver.expire(i64::MAX / 2)).unwrap();
+    assert!(!has_unread());
+    drop(driver);
+    assert!(!fs::read_to_string(store.join("manifest")).unwrap().contains("3-3"));
+}

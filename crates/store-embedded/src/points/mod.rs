@@ -378,6 +378,7 @@ impl Points {
                 window.is_expired.store(true, Relaxed);
                 self.unsynced.fetch_sub(window.unsynced_bytes() as i64, Relaxed);
                 commits.expired.insert(key);
+                commits.forget_unread(key);
             }
             is_kept
         });
