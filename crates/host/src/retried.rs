@@ -46,7 +46,7 @@ pub fn read_checked<T, E>(
 }
 
 /// As [`read_checked`], of a whole file, which has at most `longest` bytes: of a longer one, which is not as it was
-/// written, only these are read.
+/// written, only these are read. Wrong bytes that the disk does not return again are not damage, but an error.
 pub fn read_file_checked(
     disk: &dyn Disk,
     path: &Path,
@@ -65,7 +65,11 @@ pub fn read_file_checked(
         if is_right(&bytes) {
             break;
         }
-        bytes = read(true).unwrap_or(bytes);
+        bytes = retried(|| read(true)).map_err(|error| match error.kind() {
+            // It was there a moment ago.
+            io::ErrorKind::NotFound => io::Error::other(error),
+            _ => error,
+        })?;
     }
     Ok(bytes)
 }
@@ -108,6 +112,14 @@ mod tests {
             let bytes = read_file_checked(&flipping(flips), &path, 100, |bytes| bytes == b"right").unwrap();
             assert_eq!(bytes == b"right", is_right, "{flips} flips");
         }
+        // What the disk does not return again may be right.
+        let opens = AtomicUsize::new(0);
+        let fails = move |call, _: &Path| {
+            (call == crate::Call::Open && 0 < opens.fetch_add(1, Relaxed)).then(|| io::ErrorKind::NotFound.into())
+        };
+        let disk = FailingDisk::new(Arc::new(flipping(1)), fails);
+        let error = read_file_checked(&disk, &path, 100, |bytes| bytes == b"right").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Other);
         let prefix = read_file_checked(&SystemDisk, &path, 3, |_| false).unwrap();
         assert_eq!(prefix, b"rig", "a file that is longer than it can be");
     }
