@@ -154,7 +154,8 @@ pub(crate) enum Lacks {
 
 /// What a file lacks that had so many `bytes`: it is being copied, its end is cut off, or the disk gives a length of before.
 pub(crate) fn lacks(disk: &dyn Disk, path: &Path, expected: Option<Header>, bytes: u64) -> Lacks {
-    if len_of(disk, path).is_ok_and(|len| bytes <= len) {
+    let is_short = len_of(disk, path).is_ok_and(|len| len < bytes);
+    if !is_short {
         return Lacks::Nothing;
     }
     match open(disk, path, expected) {
