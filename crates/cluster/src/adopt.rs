@@ -1,6 +1,6 @@
 //! Metrics of the shared tables that are new to this node get an id here, and others the policy that they have there.
 
-use ingest::Ingest;
+use ingest::{Ingest, Learnt};
 use metric::MetricId;
 use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
 
@@ -24,13 +24,7 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         }
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
-    let learnt = ingest.learn(&metrics);
-    if 0 < learnt {
-        tracing::info!(
-            metrics = learnt,
-            "metrics had policies on other nodes that they never had here; points of these are read, too"
-        );
-    }
+    learn(&metrics, local, ingest).await?;
     // Points may make some of the others now, by the rules of this node alone.
     let with_earlier: Vec<SharedMetric> = metrics.iter().filter(|metric| !metric.earlier.is_empty()).cloned().collect();
     // A hidden metric becomes visible again under its old id.
@@ -49,6 +43,24 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     local.put_metrics(records.clone()).await?;
     local.sync_metrics().await?;
     let added = records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum();
-    ingest.learn(&with_earlier);
+    learn(&with_earlier, local, ingest).await?;
     Ok(added)
+}
+
+/// Notes the policies that others had.
+async fn learn(metrics: &[SharedMetric], local: &dyn NameStore, ingest: &Ingest) -> Result<(), StoreError> {
+    let Learnt { metrics, missed } = ingest.learn(metrics);
+    if 0 < metrics {
+        tracing::info!(
+            metrics,
+            "metrics had policies on other nodes that they never had here; points of these are read, too"
+        );
+    }
+    if !missed.is_empty() {
+        // Their own changes are written after that.
+        let _turn = ingest.registration_turn().await;
+        local.put_metrics(ingest.registry().records(&missed)).await?;
+        local.sync_metrics().await?;
+    }
+    Ok(())
 }

@@ -70,29 +70,51 @@ pub(crate) struct NameSync {
 }
 
 impl NameSync {
-    /// Syncs as soon as Cassandra is connected, then so that each change is found within the interval, and when asked to, until dropped.
+    /// Syncs as soon as Cassandra is connected, then so that each change is found within the interval, and when asked to, until dropped. Only
+    /// a read that nothing waits for is spread.
     pub(crate) async fn follow(self: Arc<NameSync>, every: Duration) {
         // Nodes that start together do not read all names at the same time ever after.
         let mut rest = (every / REST).mul_f64(self.random.below(1 << 20) as f64 / f64::from(1 << 20));
-        let (mut over, mut has_read) = (Duration::ZERO, false);
+        let mut over = Duration::ZERO;
         loop {
             let pause = match self.sync(over).await {
                 Ok(()) => {
-                    has_read = true;
+                    over = every / SPREAD;
                     std::mem::replace(&mut rest, every / REST)
                 }
-                Err(StoreError::Unavailable(_)) if !self.tables.is_up() => POLL,
+                Err(StoreError::Unavailable(_)) if !self.tables.is_up() => {
+                    over = Duration::ZERO;
+                    POLL
+                }
                 Err(error) => {
                     tracing::warn!(%error, "cannot read the names in the tables; retrying");
+                    over = Duration::ZERO;
                     RETRY.min(every)
                 }
             };
-            // What could not be noted while points were read back is read again.
-            let pause = if self.ingest.take_left_out() { pause.min(every / AGAIN) } else { pause };
-            over = tokio::select! {
-                () = tokio::time::sleep(pause) => if has_read { every / SPREAD } else { Duration::ZERO },
-                () = self.rescan.asked() => Duration::ZERO,
-            };
+            if self.rests(pause, every / AGAIN).await {
+                over = Duration::ZERO;
+            }
+        }
+    }
+
+    /// Waits for the next read. Returns whether one is asked for: by whom follows the log, or because something could not be noted when it was
+    /// read.
+    async fn rests(&self, pause: Duration, looks_every: Duration) -> bool {
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            tokio::select! {
+                () = tokio::time::sleep(left.min(looks_every)) => {
+                    if self.ingest.take_left_out() {
+                        return true;
+                    }
+                    if left <= looks_every {
+                        return false;
+                    }
+                }
+                () = self.rescan.asked() => return true,
+            }
         }
     }
 
@@ -143,10 +165,18 @@ impl NameSync {
     ) -> Result<(u64, usize), StoreError> {
         let pace = ScanPace { over, is_hurried: self.rescan.is_asked().clone() };
         let (send, mut unknown) = mpsc::unbounded_channel();
-        let began = Began { at: self.clock.now() - APART, unregistered: self.unregistered() };
+        let is_spread = !over.is_zero();
+        let began = Began { at: self.clock.now() - APART, unregistered: self.unregistered(), is_spread };
         let scanning = async move {
-            let mut scan =
-                Scan { ingest: &self.ingest, missed, unknown: Vec::new(), send, rows: 0, logged: self.clock.instant() };
+            let mut scan = Scan {
+                ingest: &self.ingest,
+                missed,
+                unknown: Vec::new(),
+                send,
+                rows: 0,
+                logged: self.clock.instant(),
+                is_spread,
+            };
             driver.scan(pace, &mut |batch, progress| scan.take(batch, progress, self.clock.instant())).await?;
             Ok(scan.finish())
         };
@@ -183,25 +213,27 @@ impl NameSync {
             };
             batch.iter().map(id).collect()
         };
+        let last_change = |id: MetricId| registry.policies(id).and_then(|history| history.last().copied());
+        let has_changed_ever = |id: MetricId| last_change(id).is_some_and(|last| 0 < last.since);
+        let has_changed = |id: MetricId| last_change(id).is_some_and(|last| began.at <= last.since);
         let (mut now, mut again) = (Vec::with_capacity(batch.len()), Vec::new());
         for (metric, id) in batch.into_iter().zip(ids) {
             let is_own = |id: MetricId| unregistered.contains(&id) || began.unregistered.contains(&id);
-            let has_changed = |id: MetricId| {
-                registry
-                    .policies(id)
-                    .and_then(|history| history.last().copied())
-                    .is_some_and(|last| began.at <= last.since)
-            };
             match id {
-                Some(id) if is_own(id) => {}
+                Some(id) if is_own(id) && has_changed_ever(id) => {}
                 Some(id) if has_changed(id) => again.push(metric.name),
-                _ => now.push(metric),
+                // It may have been deleted since.
+                None if began.is_spread => again.push(metric.name),
+                _ => now.push((id, metric)),
             }
         }
+        let mut looked_up = Vec::new();
         for names in again.chunks(LOOKUP_BATCH) {
-            now.extend(driver.lookup(names.to_vec()).await?);
+            looked_up.extend(driver.lookup(names.to_vec()).await?);
         }
-        Ok(now)
+        // What was followed during the lookups is newer.
+        now.retain(|(id, _)| !id.is_some_and(has_changed));
+        Ok(now.into_iter().map(|(_, metric)| metric).chain(looked_up).collect())
     }
 
     /// Which of the metrics that a scan missed are gone from the tables.
@@ -225,6 +257,8 @@ struct Began {
     at: Timestamp,
     /// Whose rows this node had not written then.
     unregistered: HashSet<MetricId>,
+    /// Whether the scan takes minutes.
+    is_spread: bool,
 }
 
 /// The metrics that a scan has not met, out of those it must meet.
@@ -275,6 +309,7 @@ struct Scan<'a> {
     send: mpsc::UnboundedSender<Vec<SharedMetric>>,
     rows: u64,
     logged: Instant,
+    is_spread: bool,
 }
 
 impl Scan<'_> {
@@ -306,7 +341,7 @@ impl Scan<'_> {
             let _ = self.send.send(std::mem::take(&mut self.unknown));
         }
         self.rows = progress.rows;
-        if now - self.logged >= PROGRESS_EVERY {
+        if !self.is_spread && now - self.logged >= PROGRESS_EVERY {
             self.logged = now;
             tracing::info!(
                 rows = self.rows,

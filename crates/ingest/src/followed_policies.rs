@@ -28,6 +28,16 @@ fn taken_over(known: &Policy, shared: &Policy) -> Policy {
     Policy { rollups, ..shared.clone() }
 }
 
+/// What [`Ingest::learn`](crate::Ingest::learn) has noted.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Learnt {
+    /// Metrics of which anything was new.
+    pub metrics: usize,
+    /// Those of which others changed the policy while this node did not run. The next process cannot tell that: the caller keeps their
+    /// records. Others know all of it.
+    pub missed: Vec<MetricId>,
+}
+
 impl PolicyChanges {
     /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
     /// records with the policy of the tables, which holds since the time that these tell, where this node did not run then, or from
@@ -68,7 +78,7 @@ impl PolicyChanges {
     }
 
     /// See [`Ingest::learn`](crate::Ingest::learn).
-    pub(crate) fn learn(&self, metrics: &[SharedMetric]) -> usize {
+    pub(crate) fn learn(&self, metrics: &[SharedMetric]) -> Learnt {
         let known: Vec<(MetricId, Timestamp, &SharedMetric)> = {
             let names = self.registry.read();
             let of = |metric: &SharedMetric| {
@@ -77,17 +87,17 @@ impl PolicyChanges {
             };
             metrics.iter().filter_map(|metric| of(metric).map(|(id, created)| (id, created, metric))).collect()
         };
-        let tell = |(id, _, metric): &(MetricId, Timestamp, &SharedMetric)| self.tells(*id, metric);
+        let tell = |(id, created, metric): &(MetricId, Timestamp, &SharedMetric)| self.tell((*id, *created), metric);
         let others: Vec<(MetricId, Timestamp, &SharedMetric)> = known.into_iter().filter(tell).collect();
+        let mut learnt = Learnt::default();
         if others.is_empty() {
-            return 0;
+            return learnt;
         }
         let policies = |metric: &SharedMetric| {
             metric.earlier.iter().map(|change| change.policy.clone()).chain([metric.policy.clone()]).collect::<Vec<_>>()
         };
         let all: Vec<Policy> = others.iter().flat_map(|(.., metric)| policies(metric)).collect();
         self.rules.admit_earlier(all.iter());
-        let (mut learnt, mut missed) = (0, Vec::new());
         for together in others.chunks(LEARNT_TOGETHER) {
             let is_recovering = self.memtable.is_recovering();
             let _memtable = self.memtable.lock();
@@ -98,12 +108,10 @@ impl PolicyChanges {
             }
             for (id, created, metric) in together {
                 let has_missed = self.learn_missed((*id, *created), metric);
-                learnt += usize::from(self.learn_of((*id, *created), metric) || has_missed);
-                missed.extend(has_missed.then_some(*id));
+                learnt.metrics += usize::from(self.learn_of((*id, *created), metric) || has_missed);
+                learnt.missed.extend(has_missed.then_some(*id));
             }
         }
-        // The next start cannot tell any more that this one was absent.
-        self.registration.add(missed);
         learnt
     }
 
@@ -120,26 +128,35 @@ impl PolicyChanges {
         let earlier: Vec<PolicySpan> = metric.earlier.iter().filter_map(|change| self.span(change)).collect();
         let is_current = self.is_current(id, &metric.policy);
         let others_now = if is_current { None } else { self.registry.try_intern(&metric.policy) };
-        let is_from_before = created < metric.since;
-        self.registry.learn(id, Elsewhere { earlier: &earlier, others_now, since: metric.since, is_from_before })
+        let (since, is_from_before, now) = (metric.since, created < metric.since, self.time.now().low());
+        self.registry.learn(id, Elsewhere { earlier: &earlier, others_now, since, is_from_before, now })
+    }
+
+    /// Whether a change of others at this time was made while this node, which has had a metric since it was `created`, did not run.
+    fn was_absent(&self, created: Timestamp, since: Timestamp) -> bool {
+        let until = self.time.ran_until().filter(|until| created <= *until);
+        0 < since && since < self.started && until.is_some_and(|until| until <= since)
     }
 
     /// Notes changes that others made while this node did not run, at their times: what is stored of them is theirs. Returns whether there
-    /// were any.
+    /// were any. A row of the log has the time when it was written, and no policies before it: the table has the times.
     fn learn_missed(&self, (id, created): (MetricId, Timestamp), metric: &SharedMetric) -> bool {
-        let Some(until) = self.time.ran_until().filter(|until| created <= *until) else { return false };
-        let is_of_absence = |since: Timestamp| 0 < since && until <= since && since < self.started;
+        if metric.earlier.is_empty() {
+            return false;
+        }
         let present = PolicyChange { since: metric.since, policy: metric.policy.clone() };
-        let missed = metric.earlier.iter().chain([&present]).filter(|change| is_of_absence(change.since));
+        let missed = metric.earlier.iter().chain([&present]).filter(|change| self.was_absent(created, change.since));
         let missed: Vec<PolicySpan> = missed.filter_map(|change| self.span(change)).collect();
         let Some(history) = self.registry.policies(id).filter(|_| !missed.is_empty()) else { return false };
         let own = history.with_times();
-        // By its own rules this node may have another one since its start.
-        let present = PolicySpan { since: self.started, policy: history.current() };
-        let before = own.iter().filter(|span| span.since <= until);
+        // What this node had at its start it goes on with until its own rules change it, and its journal says so.
+        let at_start = own.iter().rfind(|span| span.since < self.started).or(own.first());
+        let at_start = at_start.map(|span| PolicySpan { since: self.started, policy: span.policy });
+        let until = self.time.ran_until().unwrap_or_default();
+        let before = own.iter().filter(|span| span.since <= until.max(0));
         let since_start = own.iter().filter(|span| self.started <= span.since);
         let mut spans: Vec<PolicySpan> = Vec::new();
-        for span in before.chain(&missed).chain(since_start).chain([&present]) {
+        for span in before.chain(&missed).chain(&at_start).chain(since_start) {
             match spans.last() {
                 Some(last) if last.policy == span.policy => {}
                 Some(last) => spans.push(PolicySpan { since: span.since.max(last.since + 1), policy: span.policy }),
@@ -150,29 +167,31 @@ impl PolicyChanges {
         spans != own && self.registry.set_history(id, [front, &spans].concat())
     }
 
-    /// Whether tables may tell of a policy that is not known here, or of another one in force.
+    /// See [`Ingest::tells`](crate::Ingest::tells).
     pub(crate) fn tells(&self, id: MetricId, metric: &SharedMetric) -> bool {
+        let created = self.registry.read().creation(id);
+        created.is_some_and(|created| self.tell((id, created), metric))
+    }
+
+    fn tell(&self, (id, created): (MetricId, Timestamp), metric: &SharedMetric) -> bool {
         let Some(history) = self.registry.policies(id) else { return false };
         if !self.is_current(id, &metric.policy) {
             return true;
         }
         let had: Vec<Arc<Policy>> = history.iter().map(|span| self.registry.policy(span.policy)).collect();
-        let is_same = |(had, other): (&Arc<Policy>, &PolicyChange)| !is_kept_otherwise(had, &other.policy);
-        if metric.earlier.is_empty()
-            || had.len() == metric.earlier.len() + 1 && had.iter().zip(&metric.earlier).all(is_same)
-        {
-            return false;
-        }
-        let is_new = |change: &PolicyChange| {
-            !had.iter()
-                .any(|had| had.retention == change.policy.retention && had.aggregation == change.policy.aggregation)
+        let is_known = |change: &PolicyChange| {
+            had.iter().any(|one| {
+                one.retention == change.policy.retention
+                    && (1 < had.len() || one.aggregation == change.policy.aggregation)
+            })
         };
-        let is_of_absence = |since: Timestamp| self.time.ran_until().is_some_and(|until| until <= since);
-        let changes = metric.earlier.iter().map(|change| change.since).chain([metric.since]);
-        // Those of others may have times now.
-        history.with_times().len() < history.len()
-            || metric.earlier.iter().any(is_new)
-            || changes.into_iter().any(|since| 0 < since && is_of_absence(since))
+        let is_noted = |since: Timestamp| history.iter().any(|span| span.since == since);
+        let mut changes = metric.earlier.iter().map(|change| change.since).chain([metric.since]);
+        let has_missed =
+            !metric.earlier.is_empty() && changes.any(|since| self.was_absent(created, since) && !is_noted(since));
+        // Of those without times some may be over.
+        let has_front = history.with_times().len() < history.len() && !metric.earlier.is_empty();
+        has_missed || has_front || !metric.earlier.iter().all(is_known)
     }
 
     fn is_current(&self, id: MetricId, policy: &Policy) -> bool {

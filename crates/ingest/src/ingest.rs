@@ -11,6 +11,7 @@ use store::{MetricRecord, SeriesSource, SharedMetric};
 use tokio::task::JoinHandle;
 
 use crate::{
+    Learnt,
     accept::{Acceptor, Batch, BranchUse, RejectExample},
     deletion::{Condition, DeletionError},
     flush::{FlushError, FlushProgress},
@@ -193,8 +194,7 @@ impl Ingest {
     }
 
     /// Notes policies that other nodes had for metrics which this node knows: points may be stored under them. Nothing while points are spilled.
-    /// Returns how many metrics had any that was not known.
-    pub fn learn(&self, metrics: &[SharedMetric]) -> usize {
+    pub fn learn(&self, metrics: &[SharedMetric]) -> Learnt {
         self.policy_changes.learn(metrics)
     }
 

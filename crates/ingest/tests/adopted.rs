@@ -223,9 +223,9 @@ async fn points_are_found_that_other_nodes_stored_under_a_policy_which_a_metric_
         updated_on: None,
     };
     let own = ingest.registry().policy(ingest.registry().read().policy_id(metric));
-    assert_eq!(ingest.learn(&[shared(&[], Policy::clone(&own))]), 0);
-    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]), 1);
-    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]), 0, "it is known");
+    assert_eq!(ingest.learn(&[shared(&[], Policy::clone(&own))]).metrics, 0);
+    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]).metrics, 1);
+    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]).metrics, 0, "it is known");
     assert_eq!(shown().await, [7.0, 2.0]);
     // A point that comes late under the policy of this node is shown together with it.
     let mut batch = ingest.batch(Protocol::LineTcp);
@@ -237,7 +237,7 @@ async fn points_are_found_that_other_nodes_stored_under_a_policy_which_a_metric_
     drop(ingest);
     let ingest = open(dir.path(), &driver).await;
     let history = ingest.registry().policies(metric).unwrap();
-    assert!(ingest.learn(&[shared(&[policy], Policy::clone(&own))]) + history.len() == 2);
+    assert!(ingest.learn(&[shared(&[policy], Policy::clone(&own))]).metrics + history.len() == 2);
     ingest.close().await.unwrap();
 }
 
@@ -501,12 +501,12 @@ async fn a_node_that_makes_a_metric_again_learns_which_methods_it_had() {
     use Aggregation::{Average, Max, Sum};
     // What this node stored in the time of the others is by its own method.
     let later = now() + 100;
-    assert_eq!(ingest.learn(&[elsewhere("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]), 0);
+    assert_eq!(ingest.learn(&[elsewhere("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]).metrics, 0);
     let long_ago = now() - 5000;
     let elsewhere = [elsewhere("made.here", &[(0, Max), (long_ago, Sum), (long_ago + 1000, Average)])];
-    assert_eq!(ingest.learn(&elsewhere), 1);
+    assert_eq!(ingest.learn(&elsewhere).metrics, 1);
     assert_eq!(methods(&ingest, "made.here"), [(0, Max), (long_ago, Sum), (long_ago + 1000, Average)]);
-    assert_eq!(ingest.learn(&elsewhere), 0, "it is known");
+    assert_eq!(ingest.learn(&elsewhere).metrics, 0, "it is known");
     ingest.close().await.unwrap();
 }
 
@@ -559,11 +559,13 @@ async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_th
     let otherwise = ingest.kept_otherwise(&all);
     driver.put_metrics(otherwise.clone()).await.unwrap();
     assert_eq!(ingest.take_over(otherwise).await.0, 1);
-    assert_eq!(ingest.learn(&all), 3);
+    let learnt = ingest.learn(&all);
+    assert_eq!((learnt.metrics, learnt.missed.len()), (3, 3));
+    driver.put_metrics(ingest.registry().records(&learnt.missed)).await.unwrap();
     for (name, expected) in [("there.and.back", there_and_back), ("sent.first", there_and_back), ("changed", changed)] {
         assert_eq!(methods(&ingest, name), expected, "{name}");
     }
-    assert_eq!(ingest.learn(&all), 0, "they are known");
+    assert_eq!(ingest.learn(&all).metrics, 0, "they are known");
     ingest.flush().await.unwrap();
     ingest.close().await.unwrap();
     time.save().unwrap();
@@ -573,6 +575,40 @@ async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_th
     let (ingest, _) = open_at(dir.path(), &driver, begin + 400, "average").await;
     assert_eq!(methods(&ingest, "there.and.back"), there_and_back);
     assert_eq!(methods(&ingest, "sent.first"), there_and_back);
-    assert_eq!(ingest.learn(&all), 0);
+    assert_eq!(ingest.learn(&all).metrics, 0);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_a_node_went_on_with_at_its_start_is_between_the_changes_of_others_and_its_own() {
+    use Aggregation::{Average, Max};
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let begin = now() - 1000;
+    let (ingest, time) = open_at(dir.path(), &driver, begin, "average").await;
+    let send = async |ingest: &Ingest, at: Timestamp| {
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        batch.point(b"m", at, 1.0);
+        ingest.accept(&mut batch).await;
+    };
+    send(&ingest, begin).await;
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+    // The rules are new here as well; points come before anything was read, and until the first flush by the method of before.
+    let (ingest, _) = open_at(dir.path(), &driver, begin + 300, "max").await;
+    send(&ingest, begin + 300).await;
+    ingest.flush().await.unwrap();
+    let own = methods(&ingest, "m");
+    assert!(own.len() == 2 && own[0] == (0, Average) && own[1].1 == Max && begin + 300 <= own[1].0, "{own:?}");
+    // A row of the log has no policies before, and the time when it was written.
+    assert_eq!(
+        ingest.learn(&[SharedMetric { earlier: Vec::new(), ..elsewhere("m", &[(begin + 90, Max)]) }]).metrics,
+        0
+    );
+    let table = elsewhere("m", &[(0, Average), (begin + 100, Max)]);
+    assert_eq!(ingest.learn(std::slice::from_ref(&table)).metrics, 1);
+    let at_start = (begin + 300, Average);
+    assert_eq!(methods(&ingest, "m"), [own[0], (begin + 100, Max), at_start, (own[1].0.max(begin + 301), Max)]);
+    assert_eq!(ingest.learn(&[table]).metrics, 0, "it is known");
     ingest.close().await.unwrap();
 }

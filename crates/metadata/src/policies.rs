@@ -16,10 +16,13 @@ pub type XFilesFactors = Arc<dyn Fn(&str) -> Option<f64> + Send + Sync>;
 
 /// Policies that one metric remembers, at most. Beyond, the oldest is forgotten, and with it the way to
 /// what it left in stages that no later policy has.
-const MAX_CHANGES: usize = 32;
+pub(crate) const MAX_CHANGES: usize = 32;
 
 /// Distinct policies beyond which policies of shared tables are rejected.
 const MOST_DISTINCT: usize = 4096;
+
+/// Points of a policy may come for so long after it ended elsewhere, seconds.
+const DAY: i64 = 86_400;
 
 /// Distinct histories beyond which unused ones are dropped.
 const FIRST_SHARED_LIMIT: usize = 1024;
@@ -108,6 +111,8 @@ pub struct Elsewhere<'a> {
     pub since: Timestamp,
     /// Whether this node had the metric before then.
     pub is_from_before: bool,
+    /// Unix seconds.
+    pub now: Timestamp,
 }
 
 /// Distinct policies by id, and the histories of the few metrics that had more than one.
@@ -205,62 +210,65 @@ impl Policies {
         self.histories.insert(id, shared);
     }
 
-    /// Adds policies that others had to the history of a metric, as far as there is room. Returns whether any is new.
+    /// Adds policies that others had to the history of a metric, as far as there is room. Returns whether anything is new.
     ///
-    /// * Where this node had the one alone that is in force everywhere, the others are before it, with their times. Where the metric was here
-    ///   before the last of them ended, only if all have one method: what this node stored by its own in their time is not theirs.
-    /// * Otherwise no time of theirs is known here. They are in front of the first one, where their tables are others than those that
-    ///   are known: tables are found by the retention alone.
+    /// * Where this node has had the metric for as long as the others have the policy that is in force, and no other one, those before it are
+    ///   before it here too, with their times.
+    /// * Otherwise no time of theirs counts here: points of the journal go by the times of this node. They are in front of the first one, where
+    ///   their tables are others than those that are known: tables are found by the retention alone. One that ended so long ago that
+    ///   its points have expired is not there any more.
     pub(crate) fn learn(&mut self, (id, current): (MetricId, PolicyId), elsewhere: Elsewhere<'_>) -> bool {
-        let Some(spans) = self.learnt_of(&self.history(id, current), current, elsewhere) else { return false };
-        let has_room = spans.len() < MAX_CHANGES;
-        if has_room {
+        let history = self.history(id, current);
+        let spans = self.learnt_of(&history, current, elsewhere);
+        let is_new = spans != *history && spans.len() < MAX_CHANGES;
+        if is_new {
             self.set_history(id, spans);
         }
-        has_room
+        is_new
     }
 
-    fn learnt_of(
-        &self,
-        history: &[PolicySpan],
-        current: PolicyId,
-        elsewhere: Elsewhere<'_>,
-    ) -> Option<Vec<PolicySpan>> {
-        let Elsewhere { earlier, others_now, since, is_from_before } = elsewhere;
+    fn learnt_of(&self, history: &[PolicySpan], current: PolicyId, elsewhere: Elsewhere<'_>) -> Vec<PolicySpan> {
+        let Elsewhere { earlier, others_now, since, is_from_before, now } = elsewhere;
         let (front, own) = history.split_at(learnt(history));
-        let is_one_here = own.len() == 1 && others_now.is_none();
         let are_before =
             earlier.is_sorted_by_key(|span| span.since) && earlier.last().is_some_and(|last| last.since < since);
-        let have_times = !is_from_before || earlier.iter().all(|span| self.have_one_method(span.policy, current));
-        let is_elsewhere =
-            |span: &PolicySpan| earlier.iter().any(|other| self.have_one_table(other.policy, span.policy));
-        if is_one_here && are_before && have_times && front.iter().all(is_elsewhere) {
+        if history.len() == 1 && others_now.is_none() && are_before && !is_from_before {
             let is_other = |span: &PolicySpan| {
                 !self.have_one_table(span.policy, current) || !self.have_one_method(span.policy, current)
             };
-            if front.is_empty() && !earlier.iter().any(is_other) {
-                return None;
+            if !earlier.iter().any(is_other) {
+                return history.to_vec();
             }
             let mut spans = [earlier, &[PolicySpan { since, policy: current }]].concat();
             spans[0].since = 0;
-            return Some(spans);
+            return spans;
         }
-        let is_new = |policy: PolicyId| !history.iter().any(|known| self.have_one_table(known.policy, policy));
-        // One that is in force elsewhere has no end, also where it ended here.
-        let is_endless = |policy: PolicyId| {
-            self.have_one_table(policy, current) || front.iter().any(|known| self.have_one_table(known.policy, policy))
+        let is_over = |policy: PolicyId| {
+            let last = earlier.iter().rposition(|span| self.have_one_table(span.policy, policy));
+            let ended = last.map(|place| earlier.get(place + 1).map_or(since, |next| next.since));
+            let kept = self.get(policy).map_or(0, |policy| policy.retention.longest().duration());
+            others_now.is_none_or(|others| !self.have_one_table(others, policy))
+                && ended.is_some_and(|ended| 0 < ended && ended.saturating_add(kept + DAY) < now)
         };
-        let others = earlier.iter().map(|span| span.policy).filter(|&policy| is_new(policy));
         let mut spans: Vec<PolicySpan> = Vec::new();
-        for policy in others.chain(others_now.filter(|&policy| !is_endless(policy))) {
-            if !spans.iter().any(|span| self.have_one_table(span.policy, policy)) {
+        // One that is in force elsewhere has no end, also where it ended here.
+        let others = earlier
+            .iter()
+            .map(|span| span.policy)
+            .filter(|&policy| !own.iter().any(|known| self.have_one_table(known.policy, policy)));
+        let others_now = others_now.filter(|&policy| !self.have_one_table(policy, current));
+        let front = front.iter().map(|span| span.policy);
+        for policy in others
+            .chain(others_now)
+            .filter(|&policy| !front.clone().any(|known| self.have_one_table(known, policy)))
+            .chain(front.clone())
+        {
+            if !is_over(policy) && !spans.iter().any(|span| self.have_one_table(span.policy, policy)) {
                 spans.push(PolicySpan { since: 0, policy });
             }
         }
-        (!spans.is_empty()).then(|| {
-            spans.extend(history);
-            spans
-        })
+        spans.extend(own);
+        spans
     }
 
     fn have_one_table(&self, one: PolicyId, other: PolicyId) -> bool {
@@ -337,7 +345,7 @@ mod tests {
 
     /// Of a metric that was here before.
     fn elsewhere(earlier: &[PolicySpan], others_now: Option<PolicyId>, since: Timestamp) -> Elsewhere<'_> {
-        Elsewhere { earlier, others_now, since, is_from_before: true }
+        Elsewhere { earlier, others_now, since, is_from_before: true, now: since }
     }
 
     /// Each keeps points for so many minutes.
@@ -353,7 +361,8 @@ mod tests {
     #[test]
     fn a_metric_of_one_policy_learns_those_before_it_with_their_times() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 2), elsewhere(&others(&[(5, 0), (700, 1)]), None, 900)));
+        let earlier = others(&[(5, 0), (700, 1)]);
+        assert!(policies.learn((METRIC, 2), Elsewhere { is_from_before: false, ..elsewhere(&earlier, None, 900) }));
         assert_eq!(spans(&policies, 2), [(0, 0), (700, 1), (900, 2)]);
         assert!(!policies.learn((METRIC, 2), elsewhere(&others(&[(5, 0), (700, 1)]), None, 900)), "they are known");
         let history = policies.history(METRIC, 2);
@@ -363,7 +372,8 @@ mod tests {
     #[test]
     fn a_policy_that_was_in_force_twice_is_learnt_twice() {
         let mut policies = policies([10, 20, 30, 40]);
-        assert!(policies.learn((METRIC, 0), elsewhere(&others(&[(0, 0), (500, 1)]), None, 900)));
+        let earlier = others(&[(0, 0), (500, 1)]);
+        assert!(policies.learn((METRIC, 0), Elsewhere { is_from_before: false, ..elsewhere(&earlier, None, 900) }));
         assert_eq!(spans(&policies, 0), [(0, 0), (500, 1), (900, 0)]);
     }
 
@@ -433,7 +443,8 @@ mod tests {
     fn another_method_of_before_is_learnt_by_a_node_that_did_not_have_the_metric_then() {
         let mut policies = methods();
         let earlier = others(&[(0, 0), (500, 1)]);
-        let elsewhere = |is_from_before| Elsewhere { earlier: &earlier, others_now: None, since: 900, is_from_before };
+        let elsewhere =
+            |is_from_before| Elsewhere { earlier: &earlier, others_now: None, since: 900, is_from_before, now: 900 };
         assert!(!policies.learn((METRIC, 2), elsewhere(true)), "what it stored then may be by its own");
         assert!(policies.learn((METRIC, 2), elsewhere(false)));
         assert_eq!(spans(&policies, 2), [(0, 0), (500, 1), (900, 2)]);
@@ -447,20 +458,21 @@ mod tests {
     }
 
     #[test]
-    fn one_of_others_ends_where_it_ends_here_and_gets_the_times_that_are_known_later() {
+    fn one_of_others_ends_where_it_ends_here_and_is_gone_once_its_points_have_expired() {
         let mut policies = policies([10, 20, 30, 40]);
         assert!(policies.learn((METRIC, 0), elsewhere(&[], Some(1), 9000)));
         policies.change(METRIC, 0, 1, 9500);
         assert_eq!(spans(&policies, 1), [(0, 0), (9500, 1)]);
-        // Others had one for minutes: a canary.
-        let canary = MetricId(4);
+        // Others had one for minutes: a canary. Its points count here until they have expired.
+        let (canary, earlier) = (MetricId(4), others(&[(0, 0), (9000, 3)]));
         assert!(policies.learn((canary, 0), elsewhere(&[], Some(3), 9000)));
-        let history = policies.history(canary, 0);
-        assert_eq!(history.ended(0), Timestamp::MAX);
-        assert!(policies.learn((canary, 0), elsewhere(&others(&[(0, 0), (9000, 3)]), None, 9300)));
-        let history = policies.history(canary, 0);
-        assert_eq!(history[..], *others(&[(0, 0), (9000, 3), (9300, 0)]));
-        assert_eq!(history.ended(1), 9300);
-        assert!(!policies.learn((canary, 0), elsewhere(&others(&[(0, 0), (9000, 3)]), None, 9300)));
+        assert_eq!(policies.history(canary, 0).ended(0), Timestamp::MAX);
+        let kept = 9300 + 40 * 60 + DAY;
+        let at = |now| Elsewhere { now, ..elsewhere(&earlier, None, 9300) };
+        assert!(!policies.learn((canary, 0), at(kept)));
+        assert_eq!(policies.history(canary, 0)[..], *others(&[(0, 3), (0, 0)]));
+        assert!(policies.learn((canary, 0), at(kept + 1)));
+        assert_eq!(policies.history(canary, 0)[..], *others(&[(0, 0)]));
+        assert!(!policies.learn((canary, 0), at(kept + 1)));
     }
 }

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::{
     name_order::NameOrder,
     names::{Names, NamesMut, Table},
-    policies::{Elsewhere, Policies, PolicyHistory, PolicyId, PolicySpan, XFilesFactors},
+    policies::{Elsewhere, MAX_CHANGES, Policies, PolicyHistory, PolicyId, PolicySpan, XFilesFactors},
     saved_tags::SavedTags,
     seen::Seen,
     stale::StaleRules,
@@ -162,6 +162,7 @@ impl Registry {
         let current = table.record(id).map(|record| record.policy);
         let is_right = current.is_some() && spans.last().map(|last| last.policy) == current;
         let is_right = is_right && spans[0].since == 0 && spans.is_sorted_by_key(|span| span.since);
+        let is_right = is_right && spans.len() <= MAX_CHANGES;
         if is_right {
             policies.set_history(id, spans);
         }

@@ -29,7 +29,7 @@ impl MemoryNames {
     pub(crate) fn put(&mut self, record: &MetricRecord, now: Timestamp) {
         let mut policies = record.policies.clone();
         if let Some(known) = self.metrics.get(&record.name) {
-            config::add_known(&mut policies, known, now);
+            config::add_known(&mut policies, known, (record.created_on, now));
         }
         let Some(config) = config::config_of(&policies) else { return };
         let pairs = || config.iter().map(|(key, value)| (*key, value.as_str()));

@@ -107,7 +107,11 @@ fn parse_before(text: &str) -> Option<(Vec<PolicyChange>, Timestamp)> {
 
 /// Adds to the policies of a metric those that its row has and they lack, before the one that holds. Where that one is alone, it is of this time,
 /// unless the row has it already.
-pub(crate) fn add_known(policies: &mut Vec<PolicyChange>, known: &SharedMetric, now: Timestamp) {
+pub(crate) fn add_known(
+    policies: &mut Vec<PolicyChange>,
+    known: &SharedMetric,
+    (created_on, now): (Timestamp, Timestamp),
+) {
     let Some(mut last) = policies.pop() else { return };
     let is_same = is_kept_alike(&last.policy, &known.policy);
     // Those in front have no times: others had them, or have. One that has a time as well needs no place there.
@@ -117,13 +121,20 @@ pub(crate) fn add_known(policies: &mut Vec<PolicyChange>, known: &SharedMetric, 
     {
         policies.remove(0);
     }
-    if is_same && 0 < known.since && policies.iter().all(|own| own.since < known.since) {
-        last.since = last.since.min(known.since);
+    if is_same && 0 < known.since {
+        // Whoever comes later to the policy that is in force has nothing new about the one before.
+        let is_known = |own: &PolicyChange| known.earlier.iter().any(|other| is_kept_alike(&own.policy, &other.policy));
+        policies.retain(|own| own.since < known.since || !is_known(own));
+        if policies.iter().all(|own| own.since < known.since) {
+            last.since = last.since.min(known.since);
+        }
     }
     let present = PolicyChange { since: known.since, policy: known.policy.clone() };
     let of_row = || known.earlier.iter().chain(Some(&present).filter(|_| !is_same));
     if policies.is_empty() {
-        last.since = if is_same { known.since } else { now.max(known.since) };
+        // This node made the metric then, by its own rules.
+        let since_creation = if known.since < created_on { created_on } else { now.max(known.since) };
+        last.since = if is_same { known.since } else { since_creation };
         policies.extend(of_row().cloned());
     }
     for change in of_row() {
@@ -374,7 +385,7 @@ mod tests {
         };
         let added = |own: &[(Timestamp, &str)], known: &SharedMetric| {
             let mut policies = own.iter().map(|(since, retention)| change(*since, retention)).collect();
-            add_known(&mut policies, known, 1000);
+            add_known(&mut policies, known, (0, 1000));
             policies.iter().map(|one| format!("{} {}", one.since, one.policy.retention)).collect::<Vec<_>>().join(", ")
         };
         let (a, b, c) = ("60*60s", "70*60s", "80*60s");
@@ -397,5 +408,15 @@ mod tests {
             "in force twice"
         );
         assert_eq!(added(&[(0, c)], &known(0, c, &[])), "0 80*60s");
+        let mut made = vec![change(0, c)];
+        add_known(&mut made, &known(700, b, &[(0, a)]), (990, 1000));
+        assert_eq!(
+            made,
+            [change(0, a), change(700, b), change(990, c)],
+            "since it was made here, not since it is written"
+        );
+        // One that comes to the policy in force later than others, and went on with the one before until then.
+        assert_eq!(added(&[(0, a), (500, b), (800, a), (900, b)], &known(500, b, &[(0, a)])), "0 60*60s, 500 70*60s");
+        assert_eq!(added(&[(0, a), (800, c), (900, b)], &known(500, b, &[(0, a)])), "0 60*60s, 800 80*60s, 900 70*60s");
     }
 }

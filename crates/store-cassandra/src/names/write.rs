@@ -79,7 +79,8 @@ impl Names {
         let mut policies = Cow::Borrowed(&record.policies);
         // Others may know of the metric, and of policies that this node never had.
         if let Some(known) = self.one(tables, name).await? {
-            config::add_known(policies.to_mut(), &known, self.options.host.clock.now());
+            let now = self.options.host.clock.now();
+            config::add_known(policies.to_mut(), &known, (record.created_on, now));
         }
         let Some(mut config) = config::config_of(&policies) else { return Ok(()) };
         let carbon_aggregator = config.remove(config::CARBON_AGGREGATOR);
