@@ -98,8 +98,8 @@ impl NameSync {
         }
     }
 
-    /// Waits for the next read. Returns whether one is asked for: by whom follows the log, or because something could not be noted when it was
-    /// read.
+    /// Waits for the next read. Returns whether one is asked for: by the task that follows the log, or because something could not be
+    /// noted when it was read.
     async fn rests(&self, pause: Duration, looks_every: Duration) -> bool {
         let until = Instant::now() + pause;
         loop {

@@ -101,14 +101,15 @@ impl Trash {
         Ok(format!("trash/{name}"))
     }
 
-    /// What is in the trash, oldest first.
+    /// What is in the trash, oldest first. Bytes that cannot be counted are 0.
     pub fn entries(&self) -> io::Result<Vec<TrashEntry>> {
         let now = self.state.lock().unwrap_or_else(PoisonError::into_inner).running;
         let mut entries = Vec::new();
         for name in self.names()? {
             let Some((number, since, running, what)) = parse(&name) else { continue };
             let age = Duration::from_secs(now.saturating_sub(running));
-            let bytes = self.bytes_of(&self.dir.join(&name))?;
+            // What cannot be listed can be deleted all the same, or a later look says why not.
+            let bytes = self.bytes_of(&self.dir.join(&name)).unwrap_or(0);
             entries.push((number, TrashEntry { what: what.to_owned(), since, age, bytes, name: name.clone() }));
         }
         entries.sort_by_key(|(number, _)| *number);

@@ -31,9 +31,9 @@ fn taken_over(known: &Policy, shared: &Policy) -> Policy {
 /// What [`Ingest::learn`](crate::Ingest::learn) has noted.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Learnt {
-    /// Metrics of which anything was new.
+    /// Metrics with anything new.
     pub metrics: usize,
-    /// Those of which others changed the policy while this node did not run. The next process cannot tell that: the caller keeps their
+    /// Those whose policies others changed while this node did not run. The next process cannot tell that: the caller keeps their
     /// records. Others know all of it.
     pub missed: Vec<MetricId>,
 }

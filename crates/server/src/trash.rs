@@ -38,31 +38,39 @@ impl Emptying {
             let this = self.clone();
             let looked = tokio::task::spawn_blocking(move || this.look(before)).await;
             match looked {
-                Ok(Ok(now)) => before = now,
-                Ok(Err(error)) => tracing::warn!(%error, "cannot empty the trash of the data folder; retrying"),
+                Ok((counted, emptied)) => {
+                    before = counted;
+                    if let Err(error) = emptied {
+                        tracing::warn!(%error, "cannot empty the trash of the data folder; retrying");
+                    }
+                }
                 Err(panic) => std::panic::resume_unwind(panic.into_panic()),
             }
         }
     }
 
-    /// Counts the time since `before`, and deletes what is old enough. Returns up to when time is counted.
-    fn look(&self, before: Instant) -> io::Result<Instant> {
+    /// Counts the time since `before`, and deletes what is old enough. Returns up to when time is counted, whether or not all was deleted.
+    fn look(&self, before: Instant) -> (Instant, io::Result<()>) {
         let now = self.host.clock.instant();
-        self.trash.add_running(now.saturating_duration_since(before))?;
-        if self.time.doubt().is_none() {
-            self.empty()?;
+        if let Err(error) = self.trash.add_running(now.saturating_duration_since(before)) {
+            return (before, Err(error));
         }
-        Ok(now)
+        (now, if self.time.doubt().is_none() { self.empty() } else { Ok(()) })
     }
 
     fn empty(&self) -> io::Result<()> {
+        let mut emptied = Ok(());
         for entry in self.trash.entries()? {
             let is_short = self.host.disk.free_bytes(&self.data)? < SHORT_OF_DISK;
             if entry.age < self.keep && !is_short {
                 // The others are younger.
-                return Ok(());
+                break;
             }
-            self.trash.delete(&entry.name)?;
+            if let Err(error) = self.trash.delete(&entry.name) {
+                // Those behind it may go.
+                emptied = Err(io::Error::new(error.kind(), format!("trash/{}: {error}", entry.name)));
+                continue;
+            }
             tracing::info!(
                 entry = entry.what,
                 bytes = entry.bytes,
@@ -70,7 +78,7 @@ impl Emptying {
                 "deleted from the trash"
             );
         }
-        Ok(())
+        emptied
     }
 }
 
@@ -86,8 +94,12 @@ pub fn make_room(trash: &Trash, time: &JudgingTime, host: &Host, data: &Path) {
             if !is_below(SHORT_OF_DISK) {
                 break;
             }
-            trash.delete(&entry.name)?;
-            tracing::warn!(entry = entry.what, bytes = entry.bytes, "deleted from the trash: the disk is full");
+            match trash.delete(&entry.name) {
+                Ok(()) => {
+                    tracing::warn!(entry = entry.what, bytes = entry.bytes, "deleted from the trash: the disk is full")
+                }
+                Err(error) => tracing::warn!(%error, entry = entry.what, "cannot delete this from the trash"),
+            }
         }
         Ok(())
     };
@@ -143,13 +155,52 @@ mod tests {
         // A year by the calendar alone.
         let begin = emptying.host.clock.instant();
         clock.set(1_795_000_000 + 365 * 86_400);
-        emptying.look(begin).unwrap();
+        emptying.look(begin).1.unwrap();
         assert_eq!(entries(), 1);
         clock.advance(keep);
-        let counted = emptying.look(begin).unwrap();
+        let (counted, emptied) = emptying.look(begin);
+        emptied.unwrap();
         assert_eq!(entries(), 1, "in doubt");
         assert!(emptying.time.trust(host::Candidate::Clock));
-        emptying.look(counted).unwrap();
+        emptying.look(counted).1.unwrap();
         assert_eq!(entries(), 0);
+    }
+
+    #[test]
+    fn an_entry_that_cannot_be_deleted_holds_up_no_other_and_ages_nothing() {
+        let (data, disk) = (Path::new("/data"), SimulatedDisk::new());
+        disk.create_dir_all(data).unwrap();
+        let clock = Arc::new(ManualClock::at(1_795_000_000));
+        let fails = |call: host::Call, path: &Path| {
+            let is_first = path.to_string_lossy().ends_with("-first");
+            (call == host::Call::Remove && is_first).then(|| io::Error::from_raw_os_error(5))
+        };
+        let failing = host::FailingDisk::new(Arc::new(disk.clone()), fails);
+        let host = Host { clock: clock.clone(), disk: Arc::new(failing), ..Host::system() };
+        let trash = Arc::new(Trash::open(&host, data));
+        let keep = Duration::from_secs(86_400);
+        let time = Arc::new(JudgingTime::of(clock.clone()));
+        let emptying = Emptying { trash, time, host, data: data.to_owned(), keep };
+        for name in ["first", "second"] {
+            disk.open(&data.join(name), host::Open::Create).unwrap().write_all(&[0; 10]).unwrap();
+            emptying.trash.move_in(&data.join(name)).unwrap();
+        }
+        let names = || emptying.trash.entries().unwrap().into_iter().map(|entry| entry.what).collect::<Vec<_>>();
+        let begin = emptying.host.clock.instant();
+        clock.advance(keep);
+        let (counted, emptied) = emptying.look(begin);
+        assert!(emptied.unwrap_err().to_string().contains("-first"));
+        assert_eq!(names(), ["first"]);
+        // What comes now is as young as it is, however often that fails.
+        disk.open(&data.join("third"), host::Open::Create).unwrap().write_all(&[0; 10]).unwrap();
+        emptying.trash.move_in(&data.join("third")).unwrap();
+        clock.advance(keep / 3);
+        let (counted, _) = emptying.look(counted);
+        clock.advance(keep / 3);
+        let (counted, _) = emptying.look(counted);
+        assert_eq!(names(), ["first", "third"]);
+        clock.advance(keep / 3);
+        emptying.look(counted).1.unwrap_err();
+        assert_eq!(names(), ["first"]);
     }
 }

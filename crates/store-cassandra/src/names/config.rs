@@ -122,7 +122,7 @@ pub(crate) fn add_known(
         policies.remove(0);
     }
     if is_same && 0 < known.since {
-        // Whoever comes later to the policy that is in force has nothing new about the one before.
+        // A node that has the policy in force later than others has nothing new about the one before.
         let is_known = |own: &PolicyChange| known.earlier.iter().any(|other| is_kept_alike(&own.policy, &other.policy));
         policies.retain(|own| own.since < known.since || !is_known(own));
         if policies.iter().all(|own| own.since < known.since) {
@@ -415,7 +415,7 @@ mod tests {
             [change(0, a), change(700, b), change(990, c)],
             "since it was made here, not since it is written"
         );
-        // One that comes to the policy in force later than others, and went on with the one before until then.
+        // One that has the policy in force later than others, and went on with the one before until then.
         assert_eq!(added(&[(0, a), (500, b), (800, a), (900, b)], &known(500, b, &[(0, a)])), "0 60*60s, 500 70*60s");
         assert_eq!(added(&[(0, a), (800, c), (900, b)], &known(500, b, &[(0, a)])), "0 60*60s, 800 80*60s, 900 70*60s");
     }
