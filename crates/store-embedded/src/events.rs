@@ -4,7 +4,7 @@
 //! kind 1, event     id u64 │ when i64 │ what u32 │ tags u32 │ what │ tags │ data
 //! kind 2, deleted   id u64
 //! kind 3, seen      last id u64
-//! kind 4, cut       nothing: the end of the log was lost here
+//! kind 4, cut       file u64 │ bytes u64: the end of the log was lost here, which was at this place
 //! ```
 //!
 //! Numbers are little-endian. Texts are read from the disk when they are asked for. What is deleted leaves the disk when
@@ -14,7 +14,7 @@ use std::{
     collections::{BTreeMap, HashMap, HashSet},
     iter,
     path::Path,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
 use metric::Timestamp;
@@ -23,7 +23,9 @@ use store::{Event, NewEvent, StoreError};
 
 use crate::{
     options::EventLimits,
-    record_log::{CopiedLog, LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, Place, RecordLog, rotted},
+    record_log::{
+        CopiedLog, LONGEST_PAYLOAD, LogEnd, LogFiles, LogFolder, LostEnd, Place, RecordLog, encode_end, rotted,
+    },
 };
 
 const EVENT: u8 = 1;
@@ -65,7 +67,16 @@ pub(crate) struct EventsLog {
     /// Why the disk took no event, the last time that it was asked.
     problem: Mutex<Option<String>>,
     /// Whether a start found that the end of the log was lost.
-    is_cut: AtomicBool,
+    cut: Mutex<Cut>,
+}
+
+/// What is noted of ends of the log that were lost.
+#[derive(Debug, Default)]
+struct Cut {
+    /// Whether there is a note whose end is not back.
+    is_noted: bool,
+    /// The ends that would be read if they were put back. Notes of earlier programs do not say which.
+    lost_ends: Vec<LogEnd>,
 }
 
 /// Events on their way to the disk: of several at a time one writes for all.
@@ -119,7 +130,7 @@ impl Index {
 impl EventsLog {
     /// Reads the log.
     pub(crate) fn open(folder: LogFolder, limits: EventLimits) -> Result<EventsLog, StoreError> {
-        let (mut index, mut last_id, mut is_cut) = (Index::default(), 0, false);
+        let (mut index, mut last_id, mut notes) = (Index::default(), 0, Vec::new());
         let log = RecordLog::open(folder.clone(), |place, kind, payload| match kind {
             EVENT => {
                 let Some((id, event)) = decode(payload) else { return };
@@ -134,17 +145,20 @@ impl EventsLog {
                 }
                 last_id = last_id.max(id);
             }
-            CUT => is_cut = true,
+            CUT => notes.push(LostEnd::decode(place.start().0, payload).map(|(lost, _)| lost)),
             _ => {}
         })?;
         // Those that are hidden now may be read later, and have ids.
         last_id += log.most_hidden();
         let (events, bytes) = (index.places.len() as u64, index.places.values().map(Place::payload_bytes).sum());
         let queue = Queue { last_id, events, bytes, ..Queue::default() };
-        let (files, is_cut) = (log.files(), AtomicBool::new(is_cut));
+        notes.retain(|note| note.is_none_or(|lost| !log.is_back(&lost)));
+        let lost_ends = notes.iter().flatten().filter(|lost| log.would_be_read(lost)).map(|lost| lost.end).collect();
+        let cut = Mutex::new(Cut { is_noted: !notes.is_empty(), lost_ends });
+        let files = log.files();
         let (refusals, failures, problem) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
         let (log, queue, index) = (Mutex::new(log), Mutex::new(queue), RwLock::new(index));
-        Ok(EventsLog { log, queue, index, files, folder, limits, refusals, failures, problem, is_cut })
+        Ok(EventsLog { log, queue, index, files, folder, limits, refusals, failures, problem, cut })
     }
 
     /// The files, for readers.
@@ -157,22 +171,28 @@ impl EventsLog {
         self.log.lock().reaches(end)
     }
 
-    /// Notes durably that the end of the log is lost.
-    pub(crate) fn note_cut(&self) -> Result<(), StoreError> {
-        if self.is_cut.swap(true, Relaxed) {
-            return Ok(());
+    /// Notes durably that the end of the log is lost, and where it was.
+    pub(crate) fn note_cut(&self, end: LogEnd) -> Result<(), StoreError> {
+        let mut log = self.log.lock();
+        {
+            let mut cut = self.cut.lock();
+            if cut.lost_ends.contains(&end) {
+                return Ok(());
+            }
+            cut.is_noted = true;
+            cut.lost_ends.push(end);
         }
-        self.log.lock().write(iter::once((CUT, &[][..])), |_, _, _| {})
+        log.write(iter::once((CUT, &encode_end(end)[..])), |_, _, _| {})
     }
 
     /// Whether the end of the log was lost.
     pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut.load(Relaxed)
+        self.cut.lock().is_noted
     }
 
     /// The next rewrite leaves out that the end was lost.
     pub(crate) fn forget_cut(&self) {
-        self.is_cut.store(false, Relaxed);
+        *self.cut.lock() = Cut::default();
     }
 
     /// Keeps an event, durably, and returns its id.
@@ -330,7 +350,7 @@ impl EventsLog {
     fn shrink(&self, log: &mut RecordLog) {
         let (bytes, stale) = (self.files.bytes(), self.index.read().stale);
         // What cannot be read or found now, the next start may read.
-        let is_whole = !log.has_unread() && !log.is_incomplete() && !self.is_cut();
+        let is_whole = !log.has_unread() && !log.is_incomplete() && self.cut.lock().lost_ends.is_empty();
         if SMALL_BYTES < bytes
             && bytes < 2 * stale
             && is_whole
@@ -450,9 +470,9 @@ impl EventsLog {
     }
 }
 
-/// Whether a record says that the end of the log was lost.
-pub(crate) fn is_cut(kind: u8) -> bool {
-    kind == CUT
+/// Whether a record of this file says that the end of the log was lost, and where that was; earlier programs did not note the place.
+pub(crate) fn cut_of(file: u64, kind: u8, payload: &[u8]) -> Option<Option<LostEnd>> {
+    (kind == CUT).then(|| LostEnd::decode(file, payload).map(|(lost, _)| lost))
 }
 
 fn encode(id: u64, event: &NewEvent) -> Result<Vec<u8>, StoreError> {

@@ -64,17 +64,11 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
     let Some(manifest) = manifest else { return Vec::new() };
     let of_files = manifest.files.iter().map(|file| file.metrics.1.0.saturating_add(1)).max();
     let stored = manifest.metrics_below.max(of_files.unwrap_or(0));
-    let (mut noted, mut missing, mut known) = (0, Vec::new(), IdSet::default());
-    for entry in disk.read_dir(&store.join("names")).unwrap_or_default() {
-        // One that cannot be read notes nothing.
-        let _ = record_log::check_file(disk, &entry.path, "names record", Some(manifest.store), |kind, payload| {
-            noted = noted.max(names::next_of(kind, payload).0);
-            missing.extend(names::missing_of(kind, payload).into_iter().filter(|(_, count)| 0 < *count));
-            names::ids_of(kind, payload, |metric| _ = known.insert(metric));
-        });
-    }
-    missing.sort_unstable();
-    missing.dedup();
+    let (mut noted, mut known) = (0, IdSet::default());
+    let mut missing = noted_missing(disk, store, manifest.store, |kind, payload| {
+        noted = noted.max(names::next_of(kind, payload).0);
+        names::ids_of(kind, payload, |metric| _ = known.insert(metric));
+    });
     // A log that was away may be back.
     missing.retain(|(first, count)| {
         (first.0..first.0.saturating_add(*count)).any(|metric| !known.contains(MetricId(metric)))
@@ -85,32 +79,56 @@ pub fn lost_names(disk: &dyn Disk, store: &Path) -> Vec<(MetricId, MetricId)> {
     lost
 }
 
+/// Calls `each` with every record of a log, and the number of its file. Returns where the records of each file end.
+fn read_log(disk: &dyn Disk, dir: &Path, store: u128, mut each: impl FnMut(u64, u8, &[u8])) -> BTreeMap<u64, u64> {
+    let mut ends_at = BTreeMap::new();
+    for entry in disk.read_dir(dir).unwrap_or_default() {
+        let Some(number) = record_log::number_of(&entry.path) else { continue };
+        let read = record_log::check_file(disk, &entry.path, "record", Some(store), |kind, payload| {
+            each(number, kind, payload);
+        });
+        // One that cannot be read has nothing.
+        ends_at.extend(read.ok().map(|report| (number, report.ends_at)));
+    }
+    ends_at
+}
+
+/// The runs of ids that the log of names notes as missing, a run of none for its end, without those of files that are back. Calls
+/// `each` with every record.
+fn noted_missing(disk: &dyn Disk, store: &Path, id: u128, mut each: impl FnMut(u8, &[u8])) -> Vec<(MetricId, u32)> {
+    let (mut missing, mut lost_ends) = (Vec::new(), Vec::new());
+    let ends_at = read_log(disk, &store.join("names"), id, |file, kind, payload| {
+        each(kind, payload);
+        missing.extend(names::missing_of(kind, payload));
+        lost_ends.extend(names::lost_end_of(file, kind, payload));
+    });
+    names::leave_out_back(&mut missing, &mut lost_ends, |lost| lost.is_back(|file| ends_at.get(&file).copied()));
+    missing
+}
+
 /// The logs of names and events that have lost their ends, and what that costs: those that are shorter than the manifest says that
 /// they were, and those in which a start noted it.
 pub fn cut_logs(disk: &dyn Disk, store: &Path) -> Vec<(&'static str, String)> {
     let Ok(id) = check_spec(disk, store) else { return Vec::new() };
     let manifest = status::manifest_of(disk, store);
     let ends = manifest.filter(|manifest| manifest.store == id).map(|manifest| manifest.ends).unwrap_or_default();
-    let is_note_of_names =
-        |kind: u8, payload: &[u8]| names::missing_of(kind, payload).iter().any(|(_, count)| *count == 0);
-    let is_noted = |folder: &str, is_note: &dyn Fn(u8, &[u8]) -> bool| {
-        let mut is_noted = false;
-        for entry in disk.read_dir(&store.join(folder)).unwrap_or_default() {
-            // One that cannot be read notes nothing.
-            let _ = record_log::check_file(disk, &entry.path, "record", Some(id), |kind, payload| {
-                is_noted |= is_note(kind, payload);
-            });
-        }
-        is_noted
+    let is_noted_of_names = || noted_missing(disk, store, id, |_, _| ()).iter().any(|(_, count)| *count == 0);
+    let is_noted_of_events = || {
+        let mut notes = Vec::new();
+        let ends_at = read_log(disk, &store.join("events"), id, |file, kind, payload| {
+            notes.extend(events::cut_of(file, kind, payload));
+        });
+        notes.iter().any(|note| note.is_none_or(|lost| !lost.is_back(|file| ends_at.get(&file).copied())))
     };
     let is_short = |folder: &str, end: Option<LogEnd>| {
         end.is_some_and(|end| !record_log::reaches(disk, &store.join(folder), id, end))
     };
     let mut cut = Vec::new();
-    if is_short("names", ends.names) && lost_names(disk, store).is_empty() || is_noted("names", &is_note_of_names) {
+    // What is said of lost names says it, too.
+    if (is_short("names", ends.names) || is_noted_of_names()) && lost_names(disk, store).is_empty() {
         cut.push(("names", NAMES_CUT.to_owned()));
     }
-    if is_short("events", ends.events) || is_noted("events", &|kind, _| events::is_cut(kind)) {
+    if is_short("events", ends.events) || is_noted_of_events() {
         cut.push(("events", EVENTS_CUT.to_owned()));
     }
     cut

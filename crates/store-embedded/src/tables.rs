@@ -80,13 +80,15 @@ impl Tables {
         let (of_names, of_events) = (note_missing_names(&names, &points), note_missing_events(&events, &points));
         let _ = names.settle_losses().inspect_err(cannot_note);
         points.follow_logs(of_names.then(|| names.files()), of_events.then(|| events.files()));
-        if names.missing().iter().any(|(_, count)| *count == 0) {
+        // The report of ids says it, too.
+        let missing = names.missing();
+        if !missing.is_empty() && missing.iter().all(|(_, count)| *count == 0) {
             reporter.log_cut("names record", &dir.join("names"), NAMES_CUT);
         }
         if events.is_cut() {
             reporter.log_cut("event", &dir.join("events"), EVENTS_CUT);
         }
-        for (first, count) in names.missing().into_iter().filter(|(_, count)| 0 < *count) {
+        for (first, count) in missing.into_iter().filter(|(_, count)| 0 < *count) {
             let last = MetricId(first.0.saturating_add(count.saturating_sub(1)));
             reporter.missing_names(&dir.join("names"), first, last);
         }
@@ -218,7 +220,8 @@ pub(crate) const EVENTS_CUT: &str =
 /// how far. Later starts find the note, for the log continues behind it. Returns whether nothing is left to note.
 fn note_missing_names(names: &Names, points: &Points) -> bool {
     let next = points.highest_metric().map_or(MetricId(0), |highest| MetricId(highest.0.saturating_add(1)));
-    let is_short = match points.log_ends().names.map(|end| names.reaches(end)) {
+    let end = points.log_ends().names;
+    let is_short = match end.map(|end| names.reaches(end)) {
         Some(None) => return false,
         reaches => reaches.flatten() == Some(false),
     };
@@ -229,7 +232,7 @@ fn note_missing_names(names: &Names, points: &Points) -> bool {
     if names.has_unread() {
         return false;
     }
-    let noted = names.note_missing(next);
+    let noted = names.note_missing(next, end.filter(|_| is_short));
     noted.inspect_err(cannot_note).is_ok()
 }
 
@@ -237,7 +240,10 @@ fn note_missing_names(names: &Names, points: &Points) -> bool {
 fn note_missing_events(events: &EventsLog, points: &Points) -> bool {
     match points.log_ends().events.map(|end| events.reaches(end)) {
         Some(None) => false,
-        Some(Some(false)) => events.note_cut().inspect_err(cannot_note).is_ok(),
+        Some(Some(false)) => {
+            let noted = points.log_ends().events.map_or(Ok(()), |end| events.note_cut(end));
+            noted.inspect_err(cannot_note).is_ok()
+        }
         Some(Some(true)) | None => true,
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use host::{Call, FailingDisk, Host, SystemDisk};
 use metric::{MetricId, Policy, Stage, Table};
 use store::{Events, MetricRecord, NameStore, NewEvent, PointStore, PolicyChange, Run};
-use store_embedded::{EmbeddedDriver, EmbeddedOptions, cut_logs};
+use store_embedded::{EmbeddedDriver, EmbeddedOptions, cut_logs, lost_names};
 
 const NAMES: &str = "names/00000001.log";
 const EVENTS: &str = "events/00000001.log";
@@ -184,6 +184,82 @@ fn the_right_log_is_used_also_where_the_end_of_the_other_was_damaged() {
     let (driver, options) = open(dir);
     let moved = options.damage.examples().remove(0).moved_to.unwrap();
     assert_eq!((names(&driver), std::fs::read(dir.join(moved)).unwrap()), (5, whole[..before].to_vec()));
+}
+
+/// Ten metrics with rows, two of them deleted. The end of the log with the deletions and four names is lost. Returns the whole log.
+fn lost_deletions(dir: &Path, loss: usize) -> Vec<u8> {
+    let [before, _] = flushed(dir, |driver| {
+        block_on(async {
+            driver.put_metrics((6..10).map(record).collect()).await.unwrap();
+            driver.write((6..10).map(run).collect()).await.unwrap();
+            driver.delete_metrics(vec![MetricId(1), MetricId(2)]).await.unwrap();
+        });
+    });
+    let whole = std::fs::read(dir.join(NAMES)).unwrap();
+    std::fs::write(dir.join(NAMES), &losses(&whole, before)[loss]).unwrap();
+    whole
+}
+
+#[test]
+fn names_that_come_again_do_not_end_the_report_of_lost_deletions() {
+    for loss in 0..4 {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let whole = lost_deletions(dir, loss);
+        for start in 0..3 {
+            let (driver, options) = open(dir);
+            let found = options.damage.examples();
+            let is_cut = |damage: &store::Damage| damage.how.contains("the end of the log");
+            assert!(found.iter().any(is_cut), "loss {loss}, start {start}: {found:?}");
+            block_on(driver.begin(MetricId(10))).unwrap();
+            block_on(driver.put_metrics((6..10).map(record).collect())).unwrap();
+            sync(&driver);
+            assert_eq!(names(&driver), 10);
+            drop(driver);
+            assert_eq!(reported(dir), 1, "loss {loss}, after start {start}");
+        }
+        // The log was not written again, so that the right one is read. What came meanwhile is missing then.
+        std::fs::write(dir.join(NAMES), &whole).unwrap();
+        assert_eq!((names(&open(dir).0), reported(dir)), (8, 1), "loss {loss}");
+        repair(dir);
+        let (driver, options) = open(dir);
+        assert_eq!((names(&driver), options.damage.totals().0, reported(dir)), (8, 0, 0), "loss {loss}");
+    }
+}
+
+#[test]
+fn a_file_that_is_back_ends_its_report_also_with_an_id_that_was_never_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| {
+        block_on(driver.put_metrics(vec![record(8)])).unwrap();
+        block_on(driver.write(vec![run(8)])).unwrap();
+        put_event(driver, "second");
+    });
+    for log in [NAMES, EVENTS] {
+        std::fs::rename(dir.join(log), dir.join(log.replace('/', "-"))).unwrap();
+    }
+    for start in 0..2 {
+        let (driver, options) = open(dir);
+        assert_eq!(options.damage.totals().0, 2 + u64::from(start == 0), "{:?}", options.damage.examples());
+        block_on(driver.begin(MetricId(9 + start))).unwrap();
+        block_on(driver.put_metrics(vec![record(9 + start)])).unwrap();
+        put_event(&driver, "later");
+        sync(&driver);
+        drop(driver);
+        assert_eq!((reported(dir), lost_names(&SystemDisk, dir).len()), (1, 1));
+    }
+    // Parts of the files are not the files.
+    for part in [1, 0] {
+        for log in [NAMES, EVENTS] {
+            let bytes = std::fs::read(dir.join(log.replace('/', "-"))).unwrap();
+            std::fs::write(dir.join(log), &bytes[..bytes.len() - 5 * part]).unwrap();
+        }
+        assert_eq!((reported(dir), lost_names(&SystemDisk, dir).len()), (part, part));
+        let (driver, options) = open(dir);
+        assert_eq!(options.damage.totals().0 == 0, part == 0, "{:?}", options.damage.examples());
+        assert_eq!((names(&driver), events(&driver)), (9 - part, 4 - part));
+    }
 }
 
 #[test]

@@ -174,3 +174,28 @@ fn readers_find_every_event_while_the_log_is_written_again() {
     });
     assert_eq!(damage.totals(), (0, 0));
 }
+
+#[test]
+fn a_note_of_an_earlier_program_that_the_end_is_lost_stays_when_the_log_is_written_again() {
+    let data = tempfile::tempdir().unwrap();
+    let events = open(data.path());
+    events.log.lock().write(iter::once((CUT, &[][..])), |_, _, _| {}).unwrap();
+    drop(events);
+    for start in 0..2 {
+        let events = open(data.path());
+        assert!(events.is_cut());
+        for when in 1..=60 {
+            events.put(&event(when, 60_000)).unwrap();
+        }
+        assert_eq!(events.expire(100).unwrap(), 60);
+        assert!(events.disk_bytes() < 60_000, "start {start}: {} bytes", events.disk_bytes());
+    }
+    let events = open(data.path());
+    // One of this program says where the end was, and that may be put back.
+    events.note_cut(LogEnd { file: 100, bytes: 1 }).unwrap();
+    for when in 1..=60 {
+        events.put(&event(when, 60_000)).unwrap();
+    }
+    assert_eq!(events.expire(100).unwrap(), 60);
+    assert!(60 * 60_000 < events.disk_bytes());
+}

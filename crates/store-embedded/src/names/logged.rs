@@ -12,16 +12,18 @@ use parking_lot::RwLock;
 use store::{Incarnation, LostPolicy, StoreError};
 
 use super::{
+    leave_out_back,
     losses::Losses,
+    lost_end_of,
     record::{
-        DELETED, LOST, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_opening,
+        DELETED, LOST, LOST_END, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_opening,
         decode_policy, decode_runs, decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of,
         name_of, policies_of,
     },
 };
 use crate::{
     id_set::IdSet,
-    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Place, RecordLog, Records, rotted},
+    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, LostEnd, Place, RecordLog, Records, encode_end, rotted},
 };
 
 /// A smaller log is not rewritten for what is obsolete in it.
@@ -53,7 +55,11 @@ pub(super) struct Logged {
     /// Records that come before all others, because writing them failed: of openings, and of what is missing.
     owed: Records,
     /// Runs of ids whose records were missing when a start looked: first and how many.
-    pub(super) missing: Vec<(MetricId, u32)>,
+    missing: Vec<(MetricId, u32)>,
+    /// Ends of the log that were lost and are not back.
+    lost_ends: Vec<LogEnd>,
+    /// From and until of the places in which an end of the log is noted to be missing.
+    cuts: Vec<Cut>,
     /// What damage has cost, as far as that is known.
     pub(super) losses: Losses,
     /// What this opening has found, until it is settled.
@@ -70,9 +76,13 @@ impl Logged {
     pub(super) fn open(folder: LogFolder, deleted: &mut IdSet) -> Result<Logged, StoreError> {
         let mut read = Read::default();
         let log = RecordLog::open(folder, |place, kind, payload| read.take(place, kind, payload, deleted))?;
-        let Read { known, last, policies, used_policies, openings, missing, mut losses, next, stale } = read;
+        let Read { known, last, policies, used_policies, openings, mut losses, next, stale, .. } = read;
+        let Read { mut missing, mut lost_ends, cuts, .. } = read;
         losses.settle(&known, deleted);
         let next = MetricId(next);
+        leave_out_back(&mut missing, &mut lost_ends, |lost| log.is_back(lost));
+        let lost_ends =
+            lost_ends.iter().filter(|(lost, _)| log.would_be_read(lost)).map(|(lost, _)| lost.end).collect();
         Ok(Logged {
             log,
             known,
@@ -83,6 +93,8 @@ impl Logged {
             openings,
             owed: Records::default(),
             missing,
+            lost_ends,
+            cuts,
             losses,
             new_losses: Losses::default(),
             next,
@@ -144,7 +156,8 @@ impl Logged {
     /// Reports what damage has cost, also before this opening, and notes durably what this opening has found. After an error the next
     /// write notes it first. Where it `is_noted` that the end of the log is missing, that stands for deletions in damage there.
     pub(super) fn settle_losses(&mut self, is_noted: bool) -> Result<(), StoreError> {
-        if is_noted && self.log.last_lost(DELETED).is_some_and(|lost| self.log.is_at_end(lost)) {
+        let is_cut = |lost| self.log.is_at_end(lost) || self.cuts.iter().any(|(from, to)| *from <= lost && lost < *to);
+        if is_noted && self.log.last_lost(DELETED).is_some_and(is_cut) {
             self.new_losses.deleted_below = 0;
         }
         let new = std::mem::take(&mut self.new_losses);
@@ -256,15 +269,37 @@ impl Logged {
         self.write_or_owe(records)
     }
 
-    /// Notes durably which ids are missing. After an error the next write notes it first.
-    pub(super) fn note_missing(&mut self, run: (MetricId, u32)) -> Result<(), StoreError> {
-        if self.missing.contains(&run) {
+    /// Notes durably that the end of the log is missing, and the ids from `first` up to `next` with it. After an error the next write
+    /// notes it first.
+    pub(super) fn note_missing(
+        &mut self,
+        (first, next): (MetricId, MetricId),
+        end: Option<LogEnd>,
+    ) -> Result<(), StoreError> {
+        let ids = (first, next.0.saturating_sub(first.0));
+        let is_noted = match &end {
+            Some(end) => self.lost_ends.contains(end),
+            None => self.missing.contains(&ids),
+        };
+        if is_noted {
             return Ok(());
         }
-        self.missing.push(run);
+        let end = end.unwrap_or_else(|| self.log.unknown_end());
+        // A run of none stands for the end: its deletions are missing also once all ids have names again.
+        let mut runs = vec![ids, (first.max(next), 0)];
+        runs.dedup();
         let mut records = Records::default();
-        records.push(MISSING, &encode_runs(&[run]));
+        records.push(MISSING, &encode_runs(&runs));
+        records.push(LOST_END, &[&encode_end(end)[..], &encode_runs(&runs)].concat());
+        self.missing.extend(runs);
+        self.lost_ends.push(end);
         self.write_or_owe(records)
+    }
+
+    /// Ends what is noted of a missing end; the next rewrite leaves it out.
+    pub(super) fn forget_missing(&mut self) {
+        self.missing.clear();
+        self.lost_ends.clear();
     }
 
     /// The runs of ids whose records were missing and still are, first and how many; a run of none stands for the end of the log.
@@ -329,7 +364,7 @@ impl Logged {
             return;
         }
         // What is missing may be put back, and a file that is replaced is not read any more.
-        if self.log.is_incomplete() || !self.still_missing(&deleted.read()).is_empty() {
+        if self.log.is_incomplete() || !self.lost_ends.is_empty() {
             return;
         }
         match self.rewrite(&deleted.read().runs()) {
@@ -405,6 +440,9 @@ impl Logged {
     }
 }
 
+/// From the end of the record in front of a note that an end is missing, up to the note: files and offsets.
+type Cut = ((u64, u64), (u64, u64));
+
 /// What reading the log has found.
 #[derive(Default)]
 struct Read {
@@ -414,6 +452,10 @@ struct Read {
     used_policies: Vec<bool>,
     openings: Vec<Incarnation>,
     missing: Vec<(MetricId, u32)>,
+    lost_ends: Vec<(LostEnd, Vec<(MetricId, u32)>)>,
+    cuts: Vec<Cut>,
+    /// Where the last record ended.
+    end: (u64, u64),
     losses: Losses,
     next: u32,
     stale: u64,
@@ -462,16 +504,21 @@ impl Read {
                 self.openings.extend(opening.filter(is_new));
             }
             MISSING => {
+                if decode_runs(payload).any(|(_, count)| count == 0) {
+                    self.cuts.push((self.end, place.start()));
+                }
                 for run in decode_runs(payload) {
                     if !self.missing.contains(&run) {
                         self.missing.push(run);
                     }
                 }
             }
+            LOST_END => self.lost_ends.extend(lost_end_of(place.start().0, kind, payload)),
             LOST => self.losses.take(payload),
             SEEN => self.next = self.next.max(decode_seen(payload).map_or(0, |next| next.0)),
             _ => {}
         }
+        self.end = place.end();
     }
 
     fn saw(&mut self, id: MetricId) {

@@ -21,14 +21,14 @@ use self::{
     logged::Logged,
     policies::Policies,
     record::{
-        DELETED, LOST, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_metric,
+        DELETED, LOST, LOST_END, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_metric,
         decode_opening, decode_policy, decode_runs, decode_seen, encode_metric, encode_runs, id_of,
     },
 };
 use crate::{
     id_set::IdSet,
     patience::Patience,
-    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Records},
+    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, LostEnd, Records},
 };
 
 pub(crate) use self::losses::Losses;
@@ -156,6 +156,27 @@ pub(crate) fn take_losses(kind: u8, payload: &[u8], losses: &mut Losses) {
 /// The runs of ids that a record says are missing: first and how many.
 pub(crate) fn missing_of(kind: u8, payload: &[u8]) -> Vec<(MetricId, u32)> {
     if kind == MISSING { decode_runs(payload).collect() } else { Vec::new() }
+}
+
+/// The end of the log that a record of this file says was lost, with the runs of ids that were missing for it.
+pub(crate) fn lost_end_of(file: u64, kind: u8, payload: &[u8]) -> Option<(LostEnd, Vec<(MetricId, u32)>)> {
+    let (lost, runs) = (kind == LOST_END).then(|| LostEnd::decode(file, payload)).flatten()?;
+    Some((lost, decode_runs(runs).collect()))
+}
+
+/// Leaves out the runs that were missing for ends which are back.
+pub(crate) fn leave_out_back(
+    missing: &mut Vec<(MetricId, u32)>,
+    lost_ends: &mut Vec<(LostEnd, Vec<(MetricId, u32)>)>,
+    is_back: impl Fn(&LostEnd) -> bool,
+) {
+    for (_, runs) in lost_ends.extract_if(.., |(lost, _)| is_back(lost)) {
+        missing.retain(|run| !runs.contains(run));
+    }
+    // A run may be missing for several ends.
+    missing.extend(lost_ends.iter().flat_map(|(_, runs)| runs));
+    missing.sort_unstable();
+    missing.dedup();
 }
 
 /// The opening that a record is of.
@@ -323,7 +344,7 @@ impl Names {
     pub(crate) fn forget_missing(&self) {
         let losses = {
             let mut logged = self.logged.lock();
-            logged.missing.clear();
+            logged.forget_missing();
             logged.forget_losses()
         };
         self.delete(&losses.succeeded.iter().collect::<Vec<_>>());
@@ -332,7 +353,7 @@ impl Names {
     /// Reports what damage has cost, and notes it durably. Where the end of the log is noted to be missing, that stands for deletions
     /// in damage there.
     pub(crate) fn settle_losses(&self) -> Result<(), StoreError> {
-        let is_noted = !self.missing().is_empty();
+        let is_noted = self.missing().iter().any(|(_, count)| *count == 0);
         self.logged.lock().settle_losses(is_noted)
     }
 
@@ -341,11 +362,12 @@ impl Names {
         self.logged.lock().reaches(end)
     }
 
-    /// Notes durably that the end of the log is missing, with the records of all ids from there up to `next`.
-    pub(crate) fn note_missing(&self, next: MetricId) -> Result<(), StoreError> {
+    /// Notes durably that the end of the log is missing, with the records of all ids from there up to `next`. `end` is where it was,
+    /// where that is known.
+    pub(crate) fn note_missing(&self, next: MetricId, end: Option<LogEnd>) -> Result<(), StoreError> {
         let mut logged = self.logged.lock();
         let first = self.next_id();
-        logged.note_missing((first, next.0.saturating_sub(first.0)))
+        logged.note_missing((first, next), end)
     }
 
     /// Makes the log, where there is none yet.

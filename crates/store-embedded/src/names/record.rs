@@ -8,6 +8,7 @@
 //! kind 5, seen       next id u32
 //! kind 6, missing    { first id u32 │ how many u32 } …
 //! kind 7, lost       what u8 │ { first id u32 │ how many u32 } …
+//! kind 8, lost end   file u64 │ bytes u64 │ { first id u32 │ how many u32 } …
 //! ```
 
 use metric::{MetricId, Policy, Timestamp};
@@ -22,6 +23,7 @@ pub(super) const OPENING: u8 = 4;
 pub(super) const SEEN: u8 = 5;
 pub(super) const MISSING: u8 = 6;
 pub(super) const LOST: u8 = 7;
+pub(super) const LOST_END: u8 = 8;
 
 /// The id of a record of kind [`METRIC`].
 pub(super) fn id_of(payload: &[u8]) -> Option<MetricId> {

@@ -362,3 +362,39 @@ fn a_lost_policy_is_reported_with_its_metrics_until_it_is_known_and_no_other_get
         assert!(names.end().is_some());
     }
 }
+
+#[test]
+fn a_note_of_an_earlier_program_that_the_end_is_lost_stays_when_the_log_is_written_again() {
+    let data = tempfile::tempdir().unwrap();
+    let names = open(data.path());
+    let mut records = Records::default();
+    records.push(MISSING, &encode_runs(&[(MetricId(3), 0), (MetricId(20), 5)]));
+    names.logged.lock().write(records.iter()).unwrap();
+    drop(names);
+    for start in 0..2 {
+        let names = open(data.path());
+        assert_eq!(names.missing(), [(MetricId(3), 0), (MetricId(20), 5)]);
+        for since in 0..20 {
+            names.put(
+                &(0..1000)
+                    .map(|id| record(id, since))
+                    .filter(|record| !(20..25).contains(&record.id.0))
+                    .collect::<Vec<_>>(),
+            );
+            names.sync().unwrap();
+        }
+        assert!(names.disk_bytes() < 12 * 1000 * 150, "start {start}: {} bytes", names.disk_bytes());
+    }
+    // One of this program says where the end was, and that may be put back.
+    let names = open(data.path());
+    let end = LogEnd { file: 100, bytes: 1 };
+    for _ in 0..2 {
+        names.note_missing(MetricId(0), Some(end)).unwrap();
+    }
+    assert_eq!(names.missing(), [(MetricId(3), 0), (MetricId(20), 5), (MetricId(1000), 0)]);
+    for since in 0..20 {
+        names.put(&(0..1000).map(|id| record(id, since)).collect::<Vec<_>>());
+        names.sync().unwrap();
+    }
+    assert!(20 * 1000 * 100 < names.disk_bytes());
+}

@@ -71,7 +71,8 @@ impl Headers {
     }
 }
 
-fn number_of(path: &Path) -> Option<u64> {
+/// The number of a file of a log, by its name.
+pub(crate) fn number_of(path: &Path) -> Option<u64> {
     let number = path.file_name()?.to_str()?.strip_suffix(".log")?.parse().ok()?;
     (number <= LAST_NUMBER && path.file_name()?.to_str()? == file_name(number)).then_some(number)
 }

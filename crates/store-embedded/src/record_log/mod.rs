@@ -15,6 +15,7 @@ mod draft;
 mod files;
 mod folder;
 mod frame;
+mod lost_end;
 mod place;
 mod records;
 mod replaced;
@@ -32,10 +33,11 @@ use store::StoreError;
 
 pub use self::{check::LogReport, files::CopiedLog, walk::ONE_BIT};
 pub(crate) use self::{
-    check::{check_file, file_bytes, missing_files, reaches},
+    check::{check_file, file_bytes, missing_files, number_of, reaches},
     files::LogFiles,
     folder::{LogFolder, WhenUnread},
     frame::{HEADER, LONGEST_CORRECTED, LONGEST_PAYLOAD, VERSION, newer, store_of},
+    lost_end::{LostEnd, encode_end},
 };
 use self::{
     draft::{Draft, write_draft},
@@ -199,6 +201,22 @@ impl RecordLog {
     /// again: a file that is replaced is not read any more.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete
+    }
+
+    /// Whether an end that was lost is there again.
+    pub(crate) fn is_back(&self, lost: &LostEnd) -> bool {
+        lost.is_back(|file| self.ends_at.get(&file).copied())
+    }
+
+    /// Whether an end that was lost would be read if it were put back: nothing has replaced its file.
+    pub(crate) fn would_be_read(&self, lost: &LostEnd) -> bool {
+        self.replaced < lost.end.file
+    }
+
+    /// An end of the log that was lost and whose place is not known.
+    pub(crate) fn unknown_end(&self) -> LogEnd {
+        let last = self.files.0.read().last_key_value().map_or(0, |(number, _)| *number);
+        LogEnd { file: last.max(self.replaced + 1), bytes: u64::MAX }
     }
 
     /// The most records that the bytes can have which are damaged, or could not be read or found when the log was opened.

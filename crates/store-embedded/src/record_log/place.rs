@@ -33,6 +33,16 @@ impl Place {
         (FRAME as u64) + u64::from(self.len)
     }
 
+    /// Where it begins, a file and an offset.
+    pub(crate) fn start(&self) -> (u64, u64) {
+        (self.file, self.offset)
+    }
+
+    /// Where the next record of the file begins.
+    pub(crate) fn end(&self) -> (u64, u64) {
+        (self.file, self.offset + self.bytes())
+    }
+
     /// Whether it is in front of a place, a file and an offset.
     pub(crate) fn is_before(&self, place: (u64, u64)) -> bool {
         (self.file, self.offset) < place
