@@ -263,6 +263,21 @@ fn a_file_that_is_back_ends_its_report_also_with_an_id_that_was_never_named() {
 }
 
 #[test]
+fn a_log_that_waits_for_its_end_does_not_get_a_file_at_each_start() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    lost_deletions(dir, 3);
+    for start in 0..5 {
+        let (driver, _) = open(dir);
+        block_on(driver.begin(MetricId(10 + start))).unwrap();
+        block_on(driver.put_metrics(vec![record(10 + start)])).unwrap();
+        sync(&driver);
+    }
+    assert_eq!(std::fs::read_dir(dir.join("names")).unwrap().count(), 1);
+    assert_eq!(names(&open(dir).0), 11);
+}
+
+#[test]
 fn a_log_is_not_written_again_while_a_file_of_it_is_away() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

@@ -146,7 +146,8 @@ impl RecordLog {
             let next = headers.values().find(|header| header.previous == number);
             log.read_file(number, next.map(|next| next.previous_len), &mut each)?;
         }
-        if log.wants_rewrite || log.has_unread {
+        // Behind damage the next record is found. A new file at each start would be without end while the log is not written again.
+        if log.has_unread {
             log.tail = None;
         }
         Ok(log)
