@@ -181,6 +181,40 @@ fn a_file_that_is_still_being_copied_back_is_used_once_it_is_whole() {
 }
 
 #[test]
+fn of_a_file_that_is_back_without_its_end_only_the_end_is_read() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let bytes = fs::read(&second).unwrap();
+    fs::remove_file(&second).unwrap();
+    drop(EmbeddedDriver::open(&store, options(data.path())).unwrap());
+    // Its blocks are whole.
+    fs::write(&second, &bytes[..bytes.len() - 4]).unwrap();
+    let opened = Arc::new(AtomicU64::new(0));
+    let (path, counted) = (second.clone(), opened.clone());
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, of| {
+        if call == Call::Open && of == path {
+            counted.fetch_add(1, Relaxed);
+        }
+        None
+    });
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { clock: clock.clone(), disk: Arc::new(disk), ..Host::system() };
+    let driver = EmbeddedDriver::open(&store, EmbeddedOptions { host, ..options(data.path()) }).unwrap();
+    for _ in 0..3 {
+        let before = opened.load(Relaxed);
+        clock.advance(Duration::from_secs(61));
+        driver.look_after_files();
+        // An opening that finds no footer reads all blocks, and is made three times.
+        assert_eq!(opened.load(Relaxed) - before, 1);
+    }
+    fs::write(&second, &bytes).unwrap();
+    clock.advance(Duration::from_secs(61));
+    driver.look_after_files();
+    assert_eq!(read(&driver, 1), (vec![0.5], false));
+}
+
+#[test]
 fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

@@ -33,7 +33,7 @@ use crate::{
     commits::{Commits, MANIFEST, Unlisted},
     lost::{self, Lost},
     manifest::{self, Manifest, ManifestFile, not_its_place, table_of},
-    row_file::{self, Flushes, Header, Lacks, MISSING, OpenError, RowFile},
+    row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
     timeline,
     window::Window,
     window_key::{WindowKey, folder},
@@ -487,15 +487,16 @@ impl Opening<'_> {
             Ok(file)
         };
         let disk = &*self.shared.disk;
-        let lacks = |known: &ManifestFile| row_file::lacks(disk, &entry.path, Some(expected), known.bytes);
-        let lacks = known.map_or(Lacks::Nothing, lacks);
-        if lacks != Lacks::Nothing && known.is_some_and(|known| window.missing().contains(known)) {
+        let is_back_cut =
+            |known: &ManifestFile| window.missing().contains(known) && row_file::is_cut(disk, &entry.path, known.bytes);
+        if known.is_some_and(is_back_cut) {
             if !self.is_again {
                 tracing::warn!(file = %entry.path.display(), "a file of rows that was missing is shorter than it was; it is used once it is whole, or after plumbago repair");
             }
             return Ok(None);
         }
-        if lacks == Lacks::Blocks && !self.is_again {
+        let lacks_blocks = |known: &ManifestFile| row_file::lacks_blocks(disk, &entry.path, expected, known.bytes);
+        if !self.is_again && known.is_some_and(lacks_blocks) {
             report(format!("it is shorter than it was; {UNTIL_READ}"), None);
             commits.unreadable.extend(known);
             return Ok(Some(Err(Waits)));

@@ -32,9 +32,7 @@ use crate::{
     opening::{self, Found, ReadManifest, UNTIL_BACK},
     owner::Owner,
     record_log::{LogEnds, LogFiles},
-    row_file::{
-        self, Flushes, Header, Lacks, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot,
-    },
+    row_file::{self, Flushes, Header, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
     row_key::{GROUP_SLOTS, RowKey, groups},
     rows::Recoder,
     timeline,
@@ -440,9 +438,8 @@ impl Points {
             let is_back = |file: &ManifestFile| {
                 let path = self.dir.join(file.path());
                 let disk = &*self.shared.disk;
-                let may_open = disk.exists(&path) && row_file::may_open(disk, &path);
-                // One that is being copied is not back yet.
-                may_open && row_file::lacks(disk, &path, None, file.bytes) == Lacks::Nothing
+                // One that is being copied is not back yet. First, because all of such a file is read to open it.
+                disk.exists(&path) && !row_file::is_cut(disk, &path, file.bytes) && row_file::may_open(disk, &path)
             };
             // Before the locks, as in `open_again`.
             if window.missing().iter().any(is_back) {

@@ -142,28 +142,31 @@ pub(crate) fn len_of(disk: &dyn Disk, path: &Path) -> io::Result<u64> {
     disk.open(path, Open::Read)?.len()
 }
 
-/// What a file lacks at its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lacks {
-    Nothing,
-    /// The footer, and perhaps a part of the index. All blocks are there.
-    Footer,
-    /// Blocks, or so much that no block can be read.
-    Blocks,
+/// Whether a file that had so many `bytes` is shorter and has no footer: it is being copied, its end is cut off, or the disk gives
+/// a length of before. Reads only its end.
+pub(crate) fn is_cut(disk: &dyn Disk, path: &Path, bytes: u64) -> bool {
+    let read = || -> io::Result<(Box<dyn DiskFile>, u64)> {
+        let file = retried(|| disk.open(path, Open::Read))?;
+        let len = file.len()?;
+        Ok((file, len))
+    };
+    let Some((file, len)) = read().ok().filter(|(_, len)| *len < bytes) else { return false };
+    match read_part(&*file, len.checked_sub(footer::LEN as u64), &mut false, Footer::parse) {
+        Ok(Ok(footer)) => !fits(&footer, len),
+        Ok(Err(_)) => true,
+        Err(_) => false,
+    }
 }
 
-/// What a file lacks that had so many `bytes`: it is being copied, its end is cut off, or the disk gives a length of before.
-pub(crate) fn lacks(disk: &dyn Disk, path: &Path, expected: Option<Header>, bytes: u64) -> Lacks {
-    let is_short = len_of(disk, path).is_ok_and(|len| len < bytes);
-    if !is_short {
-        return Lacks::Nothing;
-    }
-    match open(disk, path, expected) {
-        Ok(opened) if opened.index_at.is_some() => Lacks::Nothing,
-        Ok(opened) if opened.index().is_ok_and(|(index, _)| index.ends_at() < opened.len) => Lacks::Footer,
-        Ok(_) | Err(OpenError::Unreadable(_)) => Lacks::Blocks,
-        Err(OpenError::Io(_) | OpenError::Version(_)) => Lacks::Nothing,
-    }
+/// Whether a file that had so many `bytes` is cut, as [`is_cut`], and lacks blocks, or so much that no block can be read. Reads all
+/// of a file that is cut.
+pub(crate) fn lacks_blocks(disk: &dyn Disk, path: &Path, expected: Header, bytes: u64) -> bool {
+    is_cut(disk, path, bytes)
+        && match open(disk, path, Some(expected)) {
+            Ok(opened) if opened.index_at.is_some() => false,
+            Ok(opened) => opened.index().is_ok_and(|(index, _)| opened.len <= index.ends_at()),
+            Err(error) => matches!(error, OpenError::Unreadable(_)),
+        }
 }
 
 /// As [`open`], of a file that is open.
