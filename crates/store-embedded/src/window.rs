@@ -11,18 +11,18 @@ use std::{
             Ordering::{Acquire, Relaxed, Release},
         },
     },
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use host::Disk;
 use metric::Slot;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::{
     buffer::Buffer,
     lost::{self, Lost},
     manifest::ManifestFile,
-    row_file::{Lookup, Missed, ReadFrom, RowFile},
+    row_file::{self, Lookup, Missed, ReadFrom, RowFile},
     row_key::RowKey,
     rows::Recoder,
     window_key::{WindowKey, folder},
@@ -56,10 +56,27 @@ pub(crate) struct Window {
     pub(crate) is_expired: Arc<AtomicBool>,
     /// Set while a file cannot be opened that the start found: a merge of its neighbours would take its place.
     is_incomplete: AtomicBool,
+    /// Files that the start found shorter than they were, until their lengths stay the same.
+    unsettled: Mutex<Vec<Unsettled>>,
     /// Whether the folder is on the disk for good.
     has_folder: AtomicBool,
     state: RwLock<State>,
 }
+
+/// A file that is shorter than it was.
+#[derive(Debug)]
+struct Unsettled {
+    path: PathBuf,
+    /// Its bytes when it is whole.
+    whole: u64,
+    /// Its bytes now, and since when.
+    len: u64,
+    since: Instant,
+}
+
+/// How long a file that is shorter than it was has had one length before it is used. A network disk gives the length of before for a
+/// minute at most.
+const SETTLED_AFTER: Duration = Duration::from_secs(60);
 
 impl Window {
     pub(crate) fn new(store: &Path, key: WindowKey) -> Window {
@@ -68,9 +85,29 @@ impl Window {
             dir: store.join(folder(key)),
             is_expired: Arc::default(),
             is_incomplete: AtomicBool::new(false),
+            unsettled: Mutex::default(),
             has_folder: AtomicBool::new(false),
             state: RwLock::default(),
         }
+    }
+
+    /// A file that has this length now is shorter than it was.
+    pub(crate) fn add_unsettled(&self, path: PathBuf, len: u64, whole: u64, since: Instant) {
+        self.unsettled.lock().push(Unsettled { path, whole, len, since });
+    }
+
+    /// Whether a file of it that is shorter than it was may be growing still, or its length be one of before.
+    pub(crate) fn has_unsettled(&self, disk: &dyn Disk, now: Instant) -> bool {
+        let mut unsettled = self.unsettled.lock();
+        unsettled.retain_mut(|file| {
+            // One that cannot be opened is met as such.
+            let Ok(len) = row_file::len_of(disk, &file.path) else { return false };
+            if len != file.len {
+                (file.len, file.since) = (len, now);
+            }
+            len < file.whole && now.duration_since(file.since) < SETTLED_AFTER
+        });
+        !unsettled.is_empty()
     }
 
     /// Whether a file of it cannot be opened. It may be opened later.

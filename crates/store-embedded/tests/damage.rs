@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use host::{Call, FailingDisk, Host, SystemDisk};
+use host::{Call, FailingDisk, Host, ManualClock, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{MetricRecord, NameStore, PointStore, PolicyChange, Run, StoreError};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
@@ -380,9 +380,12 @@ fn blocks_that_are_lost_with_the_end_of_a_file_cost_no_metric_and_no_time_that_t
         std::fs::write(&path, &bytes[..last_block + more]).unwrap();
         // The first start writes the manifest again.
         for start in 0..3 {
-            let options = without_merges();
+            let clock = Arc::new(ManualClock::at(1_795_000_000));
+            let host = Host { clock: clock.clone(), ..Host::system() };
+            let options = EmbeddedOptions { host, ..without_merges() };
             let driver = EmbeddedDriver::open(dir.path(), options.clone()).unwrap();
-            // Its end may be there a moment later.
+            // Its end may be there within a minute.
+            clock.advance(std::time::Duration::from_secs(61));
             driver.look_after_files();
             assert_eq!(read(&driver, 100), (vec![0.5], false));
             assert_eq!(read(&driver, 3_099), (vec![], true), "{more}, start {start}: it is lost, and that is said");

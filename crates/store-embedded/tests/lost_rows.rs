@@ -9,7 +9,7 @@ use std::{
     },
 };
 
-use host::{Call, FailingDisk, Host, SystemDisk};
+use host::{Call, FailingDisk, Host, ManualClock, SystemDisk};
 use metric::{MetricId, Policy};
 use store::{Fetch, PointStore as _, Run, StoreError};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, lost_rows};
@@ -186,7 +186,12 @@ fn a_lost_end_touches_the_metrics_that_the_file_had_also_once_a_repair_or_a_merg
         if is_repaired {
             repair(data.path());
         } else {
-            let driver = open(data.path());
+            let clock = Arc::new(ManualClock::at(1_795_000_000));
+            let host = Host { clock: clock.clone(), ..Host::system() };
+            let options = EmbeddedOptions { host, ..options(data.path()) };
+            let driver = EmbeddedDriver::open(&data.path().join("store"), options).unwrap();
+            // Its end may be there within a minute.
+            clock.advance(std::time::Duration::from_secs(61));
             driver.look_after_files();
             driver.settle().unwrap();
         }

@@ -215,6 +215,21 @@ fn of_a_file_that_is_back_without_its_end_only_the_end_is_read() {
 }
 
 #[test]
+fn a_merged_file_that_grew_is_kept() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+    let grown = [&fs::read(&second).unwrap()[..], b"what a copy wrote since"].concat();
+    fs::write(&second, &grown).unwrap();
+    driver.settle().unwrap();
+    assert_eq!((files(&driver).len(), second.exists()), (1, false));
+    drop(driver);
+    let mut kept = fs::read_dir(data.path().join("damaged")).unwrap().map(|entry| entry.unwrap().path());
+    assert!(kept.any(|path| fs::read(path).unwrap() == grown));
+}
+
+#[test]
 fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");
@@ -228,9 +243,18 @@ fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     );
     let bytes = fs::read(&path).unwrap();
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let opened = options(data.path());
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { clock: clock.clone(), ..Host::system() };
+    let opened = EmbeddedOptions { host, ..options(data.path()) };
     let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
     assert_eq!((read(&driver, 0), found(&opened).len()), ((vec![], true), 1));
+    // A copy that goes on, one step each minute but one.
+    for tenths in [5, 6, 7, 8] {
+        fs::write(&path, &bytes[..bytes.len() * tenths / 10]).unwrap();
+        clock.advance(Duration::from_secs(45));
+        driver.look_after_files();
+        assert_eq!(read(&driver, 0), (vec![], true), "{tenths}");
+    }
     fs::write(&path, &bytes).unwrap();
     driver.look_after_files();
     assert_eq!(
@@ -240,7 +264,10 @@ fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     // One that stays short is used as it is.
     drop(driver);
     fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
-    let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+    let driver = EmbeddedDriver::open(&store, opened).unwrap();
+    driver.look_after_files();
+    assert_eq!(read(&driver, 0), (vec![], true));
+    clock.advance(Duration::from_secs(61));
     driver.look_after_files();
     assert_eq!((read(&driver, 0), read(&driver, 4_999)), ((vec![0.5], false), (vec![], true)));
 }

@@ -444,8 +444,9 @@ impl Opening<'_> {
         window.has_folder();
     }
 
-    /// Opens a file, or puts it aside; [`Waits`] where the disk does not return it now. One without its end waits for the next attempt:
-    /// behind a passing error of a network file system it may be whole. One that was missing is used only whole.
+    /// Opens a file, or puts it aside; [`Waits`] where the disk does not return it now. One without its end waits until it is whole or
+    /// has not grown for a minute: a network disk may give its length of before, or it is being copied. One that was missing is used
+    /// only whole.
     fn open(
         &self,
         window: &Window,
@@ -498,6 +499,8 @@ impl Opening<'_> {
         let lacks_blocks = |known: &ManifestFile| row_file::lacks_blocks(disk, &entry.path, expected, known.bytes);
         if !self.is_again && known.is_some_and(lacks_blocks) {
             report(format!("it is shorter than it was; {UNTIL_READ}"), None);
+            let whole = known.map_or(0, |known| known.bytes);
+            window.add_unsettled(entry.path.clone(), entry.len, whole, self.shared.clock.instant());
             commits.unreadable.extend(known);
             return Ok(Some(Err(Waits)));
         }

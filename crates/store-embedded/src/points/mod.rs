@@ -421,7 +421,11 @@ impl Points {
     /// Opens the files that could not be opened before. Returns whether some still cannot. Flushes wait while the files of
     /// a window are opened again.
     pub(crate) fn open_again(&self) -> Result<bool, StoreError> {
+        let now = self.shared.clock.instant();
         for window in self.windows().into_iter().filter(|window| window.is_incomplete()) {
+            if window.has_unsettled(&*self.shared.disk, now) {
+                continue;
+            }
             // Before the locks: a disk that hangs must not stop flushes.
             if !opening::may_open(&self.shared, &window) {
                 continue;

@@ -518,6 +518,26 @@ impl RowFile {
         self.shared.report(Damage { what, file, how, bytes: *bytes, ..Damage::default() });
     }
 
+    /// Moves a merged file aside, in place of removing it: it was being copied while it was read, and what came since may be nowhere
+    /// else.
+    fn keep(&self, bytes: u64) {
+        let how = format!(
+            "it had {} bytes when it was merged, and has {bytes} now: what came since is in no answer",
+            self.len
+        );
+        let moved_to = self.shared.damaged_folder.move_in(&self.path, &how).ok();
+        self.shared.report(Damage {
+            what: "file of rows",
+            file: self.shared.shown(&self.path),
+            how,
+            bytes,
+            moved_to,
+            metrics: Some(self.summary.metrics),
+            span: Some(self.summary.first.span_to(self.summary.last, self.header.table.stage)),
+            ..Damage::default()
+        });
+    }
+
     fn report_unreadable(&self, error: &io::Error) {
         if !self.is_expired.load(Relaxed) {
             self.shared.report(Damage {
@@ -536,10 +556,18 @@ impl RowFile {
 impl Drop for RowFile {
     fn drop(&mut self) {
         self.shared.close(self.number);
-        if self.is_obsolete.load(Relaxed)
-            && !self.is_expired.load(Relaxed)
-            && let Err(error) = self.shared.disk.remove_file(&self.path)
-        {
+        if !self.is_obsolete.load(Relaxed) || self.is_expired.load(Relaxed) {
+            return;
+        }
+        let removed = super::open::len_of(&*self.shared.disk, &self.path).and_then(|len| {
+            if len == self.len {
+                self.shared.disk.remove_file(&self.path)
+            } else {
+                self.keep(len);
+                Ok(())
+            }
+        });
+        if let Err(error) = removed {
             tracing::warn!(%error, file = %self.path.display(), "cannot remove a merged file; it takes up space until the next start");
         }
     }
