@@ -53,7 +53,11 @@ pub fn repair(dir: &Path, options: &EmbeddedOptions, _lock: &FolderLock) -> Resu
         let shared = Arc::new(Shared::new(host, data, options.damage.clone(), trash, CACHE_BYTES));
         let ours = spec.identity();
         let list = FileList::of(ReadManifest::read(&*host.disk, dir).map_err(refuse_repair)?, &ours);
-        let known = if let FileList::Whole(manifest) = &list { manifest.files.clone() } else { Vec::new() };
+        let known = match &list {
+            // One that was missing may be back without its end.
+            FileList::Whole(manifest) => manifest.files.iter().chain(&manifest.missing).copied().collect(),
+            _ => Vec::new(),
+        };
         let (list, attempt, unread) = (RefCell::new(list), host.random.bits(), RefCell::default());
         let rows = RowRepair { shared: &shared, dir, ours, known, list, attempt, unread };
         spec.raise()?;

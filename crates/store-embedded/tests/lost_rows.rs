@@ -202,6 +202,21 @@ fn a_lost_end_touches_the_metrics_that_the_file_had_also_once_a_repair_or_a_merg
     assert_eq!(found[0], found[1]);
 }
 
+#[test]
+fn a_missing_file_that_is_back_without_its_end_touches_the_metrics_that_it_had_once_it_is_repaired() {
+    let data = tempfile::tempdir().unwrap();
+    let path = two_files(data.path());
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    drop(open(data.path()));
+    let second = bytes.windows(4).enumerate().filter(|(_, four)| *four == b"PLBk").nth(1).unwrap().0;
+    fs::write(&path, &bytes[..second + 50]).unwrap();
+    repair(data.path());
+    let found = lost(&open(data.path()));
+    assert!(!found.is_empty() && found.iter().all(|(_, id)| OF_FILE.contains(id)), "{found:?}");
+    assert!(reported(data.path()).iter().all(|(low, high)| OF_FILE.contains(&low.0) && OF_FILE.contains(&high.0)));
+}
+
 /// Damages the second block.
 fn damage_block(path: &Path) {
     let mut bytes = fs::read(path).unwrap();
