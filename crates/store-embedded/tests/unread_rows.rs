@@ -174,11 +174,12 @@ fn a_file_that_a_start_could_not_read_is_not_waited_for_once_its_window_has_expi
     });
     let opened = EmbeddedOptions { host: Host { disk: Arc::new(disk), ..Host::system() }, ..options(data.path()) };
     let store = data.path().join("store");
-    let driver = EmbeddedDriver::open(&store, opened).unwrap();
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
     let has_unread = || driver.files().iter().any(|file| file.path.ends_with("3-3.rows"));
-    assert!(has_unread(), "it is waited for");
+    let is_reported = || opened.damage.examples().iter().any(|damage| damage.how.ends_with("retrying"));
+    assert!(has_unread() && is_reported(), "it is waited for");
     block_on(driver.expire(i64::MAX / 2)).unwrap();
-    assert!(!has_unread());
+    assert!(!has_unread() && !is_reported());
     drop(driver);
     assert!(!fs::read_to_string(store.join("manifest")).unwrap().contains("3-3"));
 }

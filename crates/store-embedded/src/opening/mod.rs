@@ -23,10 +23,10 @@ use std::{
 use host::{DirEntry, retried};
 use store::{Damage, Identity, Incarnation, StoreError};
 
-use self::reports::{Reports, UNTIL_READ, span};
+use self::reports::{Reports, span};
 pub(crate) use self::{
     read::{ReadManifest, read_manifest, refuse_repair},
-    reports::{UNTIL_BACK, remade_text},
+    reports::{UNTIL_BACK, UNTIL_READ, remade_text},
 };
 use crate::{
     cache::Shared,

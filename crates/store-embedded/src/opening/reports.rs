@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// The consequence of a file or folder that cannot be read, for operators.
-pub(super) const UNTIL_READ: &str =
+pub(crate) const UNTIL_READ: &str =
     "its rows are missing from answers, or older ones are in their place, until it can be read; retrying";
 
 /// The end of what later starts say of a file that one did not find.

@@ -29,7 +29,7 @@ use crate::{
     folder::io_error,
     lost::Lost,
     manifest::{Manifest, ManifestFile},
-    opening::{self, Found, ReadManifest, UNTIL_BACK},
+    opening::{self, Found, ReadManifest, UNTIL_BACK, UNTIL_READ},
     owner::Owner,
     record_log::{LogEnds, LogFiles},
     row_file::{self, Flushes, Header, Lookup, MISSING, Missed, ReadFrom, RowFile, RowsWriter, Written, newest_slot},
@@ -402,8 +402,8 @@ impl Points {
         // Nothing waits any more for its files.
         let folder = self.shared.shown(&path);
         self.shared.damage.mend(|damage| {
-            let was_missing = damage.how == MISSING || damage.how.ends_with(UNTIL_BACK);
-            was_missing && Path::new(&damage.file).starts_with(&folder)
+            let is_until = damage.how.ends_with(UNTIL_BACK) || damage.how.ends_with(UNTIL_READ);
+            (damage.how == MISSING || is_until) && Path::new(&damage.file).starts_with(&folder)
         });
         Ok(())
     }
