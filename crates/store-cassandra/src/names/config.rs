@@ -123,7 +123,8 @@ pub(crate) fn add_known(
     }
     if is_same && 0 < known.since {
         // A node that has the policy in force later than others has nothing new about the one before.
-        let is_known = |own: &PolicyChange| known.earlier.iter().any(|other| is_kept_alike(&own.policy, &other.policy));
+        let of_row = || known.earlier.iter().map(|change| &change.policy).chain([&known.policy]);
+        let is_known = |own: &PolicyChange| of_row().any(|other| is_kept_alike(&own.policy, other));
         policies.retain(|own| own.since < known.since || !is_known(own));
         if policies.iter().all(|own| own.since < known.since) {
             last.since = last.since.min(known.since);
