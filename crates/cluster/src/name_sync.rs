@@ -101,9 +101,9 @@ impl NameSync {
     /// Waits for the next read. Returns whether one is asked for: by the task that follows the log, or because something could not be
     /// noted when it was read.
     async fn rests(&self, pause: Duration, looks_every: Duration) -> bool {
-        let until = Instant::now() + pause;
+        let until = self.clock.instant() + pause;
         loop {
-            let left = until.saturating_duration_since(Instant::now());
+            let left = until.saturating_duration_since(self.clock.instant());
             tokio::select! {
                 () = tokio::time::sleep(left.min(looks_every)) => {
                     if self.ingest.take_left_out() {

@@ -100,9 +100,11 @@ fn noted_missing(disk: &dyn Disk, store: &Path, id: u128, mut each: impl FnMut(u
     let ends_at = read_log(disk, &store.join("names"), id, |file, kind, payload| {
         each(kind, payload);
         missing.extend(names::missing_of(kind, payload));
-        lost_ends.extend(names::lost_end_of(file, kind, payload));
+        lost_ends.extend(names::lost_ends::lost_end_of(file, kind, payload));
     });
-    names::leave_out_back(&mut missing, &mut lost_ends, |lost| lost.is_back(|file| ends_at.get(&file).copied()));
+    names::lost_ends::leave_out_back(&mut missing, &mut lost_ends, |lost| {
+        lost.is_back(|file| ends_at.get(&file).copied())
+    });
     missing
 }
 

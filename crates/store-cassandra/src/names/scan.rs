@@ -18,7 +18,6 @@ use scylla::{
     value::{CqlTimeuuid, MaybeEmpty},
 };
 use store::{EachBatch, PolicyChange, ScanPace, ScanProgress, SharedMetric, StoreError};
-use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{config, paths::components, report::ScanReport, tables::Names};
@@ -106,10 +105,11 @@ impl Names {
         let mut report = ScanReport::default();
         let mut progress = ScanProgress::default();
         let mut done = 0;
-        let began = Instant::now();
+        let clock = &self.options.host.clock;
+        let began = clock.instant();
         let (statements, pace) = (&statements, &pace);
         let reads = (0u32..).zip(ranges(RANGES)).map(|(number, range)| async move {
-            wait(pace, f64::from(number) / RANGES as f64, began).await;
+            wait(pace, f64::from(number) / RANGES as f64, || clock.instant() - began).await;
             self.range(statements, range).await
         });
         let mut reads = stream::iter(reads).buffer_unordered(AT_ONCE.min(self.in_flight));
@@ -236,10 +236,10 @@ impl Range {
     }
 }
 
-/// Waits until a part of a scan that began then is to be read.
-async fn wait(pace: &ScanPace, part: f64, began: Instant) {
+/// Waits until a part of a scan is to be read that began so long ago.
+async fn wait(pace: &ScanPace, part: f64, ago: impl Fn() -> Duration) {
     loop {
-        let wait = pace.wait(part, began.elapsed());
+        let wait = pace.wait(part, ago());
         if wait.is_zero() {
             return;
         }
@@ -277,22 +277,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_scan_is_spread_over_its_time_until_it_is_hurried() {
         let pace = ScanPace { over: Duration::from_secs(600), ..ScanPace::default() };
-        let began = Instant::now();
-        wait(&pace, 0.0, began).await;
+        let began = tokio::time::Instant::now();
+        let ago = || began.elapsed();
+        wait(&pace, 0.0, ago).await;
         assert_eq!(began.elapsed(), Duration::ZERO);
-        wait(&pace, 0.5, began).await;
+        wait(&pace, 0.5, ago).await;
         assert_eq!(began.elapsed().as_secs(), 300);
         // One that is late waits no more.
-        wait(&pace, 0.25, began).await;
+        wait(&pace, 0.25, ago).await;
         assert_eq!(began.elapsed().as_secs(), 300);
         let hurry = async {
             tokio::time::sleep(Duration::from_secs(100)).await;
             pace.is_hurried.store(true, std::sync::atomic::Ordering::Relaxed);
         };
-        tokio::join!(wait(&pace, 0.99, began), hurry);
+        tokio::join!(wait(&pace, 0.99, ago), hurry);
         assert!(began.elapsed().as_secs() <= 401, "{:?}", began.elapsed());
-        let at_once = Instant::now();
-        wait(&ScanPace::default(), 0.99, at_once).await;
-        assert_eq!(at_once.elapsed(), Duration::ZERO);
+        let before = began.elapsed();
+        wait(&ScanPace::default(), 0.99, ago).await;
+        assert_eq!(began.elapsed(), before);
     }
 }

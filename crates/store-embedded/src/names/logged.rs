@@ -12,9 +12,8 @@ use parking_lot::RwLock;
 use store::{Incarnation, LostPolicy, StoreError};
 
 use super::{
-    leave_out_back,
     losses::Losses,
-    lost_end_of,
+    lost_ends::{leave_out_back, lost_end_of},
     record::{
         DELETED, LOST, LOST_END, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_opening,
         decode_policy, decode_runs, decode_seen, encode_opening, encode_policy, encode_runs, encode_seen, id_of,

@@ -4,6 +4,7 @@
 
 mod logged;
 mod losses;
+pub(crate) mod lost_ends;
 mod policies;
 mod record;
 
@@ -21,14 +22,14 @@ use self::{
     logged::Logged,
     policies::Policies,
     record::{
-        DELETED, LOST, LOST_END, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_metric,
+        DELETED, LOST, METRIC, MISSING, MOST_RUNS, OPENING, POLICY, SEEN, decode_deleted, decode_metric,
         decode_opening, decode_policy, decode_runs, decode_seen, encode_metric, encode_runs, id_of,
     },
 };
 use crate::{
     id_set::IdSet,
     patience::Patience,
-    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, LostEnd, Records},
+    record_log::{CopiedLog, LogEnd, LogFiles, LogFolder, Records},
 };
 
 pub(crate) use self::losses::Losses;
@@ -156,27 +157,6 @@ pub(crate) fn take_losses(kind: u8, payload: &[u8], losses: &mut Losses) {
 /// The runs of ids that a record says are missing: first and how many.
 pub(crate) fn missing_of(kind: u8, payload: &[u8]) -> Vec<(MetricId, u32)> {
     if kind == MISSING { decode_runs(payload).collect() } else { Vec::new() }
-}
-
-/// The end of the log that a record of this file says was lost, with the runs of ids that were missing for it.
-pub(crate) fn lost_end_of(file: u64, kind: u8, payload: &[u8]) -> Option<(LostEnd, Vec<(MetricId, u32)>)> {
-    let (lost, runs) = (kind == LOST_END).then(|| LostEnd::decode(file, payload)).flatten()?;
-    Some((lost, decode_runs(runs).collect()))
-}
-
-/// Leaves out the runs that were missing for ends which are back.
-pub(crate) fn leave_out_back(
-    missing: &mut Vec<(MetricId, u32)>,
-    lost_ends: &mut Vec<(LostEnd, Vec<(MetricId, u32)>)>,
-    is_back: impl Fn(&LostEnd) -> bool,
-) {
-    for (_, runs) in lost_ends.extract_if(.., |(lost, _)| is_back(lost)) {
-        missing.retain(|run| !runs.contains(run));
-    }
-    // A run may be missing for several ends.
-    missing.extend(lost_ends.iter().flat_map(|(_, runs)| runs));
-    missing.sort_unstable();
-    missing.dedup();
 }
 
 /// The opening that a record is of.
