@@ -66,7 +66,7 @@ impl PolicyChanges {
         let record = |(id, metric): (MetricId, &SharedMetric)| {
             let mut record = self.registry.records(&[id]).pop()?;
             // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
-            // stored itself by the policy before is of that one's time: of the second in which it stopped nothing but the start.
+            // stored itself by the policy before is of that one's time. A change in the second of its stop counts as after it.
             let is_later = self.time.ran_until().is_none_or(|until| until <= metric.since);
             let since = if 0 < metric.since && is_later { metric.since.min(now.low()) } else { now.low() };
             let since = self.registry.policies(id)?.next_change(since);
@@ -150,7 +150,7 @@ impl PolicyChanges {
         let Some(history) = self.registry.policies(id).filter(|_| !missed.is_empty()) else { return false };
         let own = history.with_times();
         // What this node had at its start it goes on with until its own rules change it, and its journal says so.
-        let at_start = own.iter().rfind(|span| span.since < self.started).or(own.first());
+        let at_start = own.iter().rfind(|span| span.since < self.started);
         let at_start = at_start.map(|span| PolicySpan { since: self.started, policy: span.policy });
         let until = self.time.ran_until().unwrap_or_default();
         let before = own.iter().filter(|span| span.since <= until.max(0));
