@@ -13,6 +13,8 @@ const BATCH: usize = 1 << 12;
 /// # Errors
 /// The embedded store cannot keep them.
 pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &Ingest) -> Result<usize, StoreError> {
+    // A hidden metric becomes visible again under its old id, and what is known of it is judged as of the others.
+    let reserved = ingest.reserve(metrics.iter().collect(), |metric: &&SharedMetric| &metric.name);
     let otherwise = ingest.kept_otherwise(&metrics);
     if !otherwise.is_empty() {
         local.put_metrics(otherwise.clone()).await?;
@@ -25,13 +27,10 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
     learn(&metrics, local, ingest).await?;
-    // Points may make some of the others now, by the rules of this node alone.
-    let with_earlier: Vec<SharedMetric> = metrics.iter().filter(|metric| !metric.earlier.is_empty()).cloned().collect();
-    // A hidden metric becomes visible again under its old id.
-    let reserved = ingest.reserve(metrics, |metric| &metric.name);
-    let record = |(id, metric): (MetricId, SharedMetric)| {
-        let SharedMetric { name, policy, since, earlier: mut policies, created_on, .. } = metric;
-        let since = if policies.is_empty() { 0 } else { since };
+    let record = |(id, metric): (MetricId, &SharedMetric)| {
+        let SharedMetric { name, policy, since, earlier, created_on, .. } = metric.clone();
+        let since = if earlier.is_empty() { 0 } else { since };
+        let mut policies = earlier;
         policies.push(PolicyChange { since, policy });
         MetricRecord { id, name, created_on: created_on.unwrap_or(0), policies }
     };
@@ -43,7 +42,10 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     local.put_metrics(records.clone()).await?;
     local.sync_metrics().await?;
     let added = records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum();
-    learn(&with_earlier, local, ingest).await?;
+    if added < records.len() {
+        // Points made some of them meanwhile, by the rules of this node alone.
+        learn(&metrics, local, ingest).await?;
+    }
     Ok(added)
 }
 

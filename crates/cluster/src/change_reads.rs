@@ -16,7 +16,7 @@
 //!
 //! A row is missed where its writer's clock is more than 17 minutes behind or two ahead, and where it is written more than 17
 //! minutes after its time. The next read of all names finds its names. After an absence for which rows are not kept,
-//! [`Poll::is_behind`] asks for that read at once.
+//! [`ChangeReads::falls_behind`] asks for that read at once.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -78,6 +78,8 @@ pub(crate) struct ChangeReads {
     deep: Option<i64>,
     /// Rows that were applied, by their partition.
     applied: BTreeMap<i64, HashSet<ChangeKey>>,
+    /// When, by a stopwatch, the first poll began that found that rows may have expired which were not read, where none has succeeded since.
+    behind_since: Option<i64>,
 }
 
 impl ChangeReads {
@@ -115,14 +117,26 @@ impl ChangeReads {
         self.applied.entry(bucket).or_default().insert(key);
     }
 
-    /// Notes that every row of a poll was applied, and forgets rows that no poll reads any more.
-    pub(crate) fn done(&mut self, poll: &Poll) {
+    /// Whether all names must be read at once: the first poll of an absence says so, however many fail after it.
+    pub(crate) fn falls_behind(&mut self, poll: &Poll) -> bool {
+        let is_first = poll.is_behind && self.behind_since.is_none();
+        if is_first {
+            self.behind_since = Some(poll.watch);
+        }
+        is_first
+    }
+
+    /// Notes that every row of a poll was applied, and forgets rows that no poll reads any more. Returns whether all names must be read
+    /// once more: changes since another poll has fallen behind are in no row that this one has read.
+    #[must_use]
+    pub(crate) fn done(&mut self, poll: &Poll) -> bool {
         self.polled = Some(poll.began);
         if poll.is_deep {
             self.deep = Some(poll.watch);
         }
         let first = bucket_of(poll.began - DEEP_BACK);
         self.applied = self.applied.split_off(&first);
+        self.behind_since.take().is_some_and(|since| since < poll.watch)
     }
 }
 
@@ -158,7 +172,7 @@ mod tests {
         /// A poll that succeeds; returns how many statements it took.
         fn poll(&mut self, now: i64) -> usize {
             let poll = self.reads.next(now, now);
-            if poll.is_behind {
+            if self.reads.falls_behind(&poll) {
                 self.scans.push(now);
             }
             for &KeysRead { bucket, since } in &poll.reads {
@@ -175,7 +189,9 @@ mod tests {
                     self.reads.applied(bucket, key);
                 }
             }
-            self.reads.done(&poll);
+            if self.reads.done(&poll) {
+                self.scans.push(now);
+            }
             poll.reads.len()
         }
     }
@@ -273,10 +289,24 @@ mod tests {
     }
 
     #[test]
+    fn a_log_that_cannot_be_read_for_hours_asks_for_all_names_once_and_when_it_is_there_again() {
+        let mut reads = ChangeReads::default();
+        assert!(!reads.done(&reads.next(START, 0)));
+        let away = LONGEST_ABSENCE + SECOND;
+        let polls = (0..100).map(|nth| reads.next(START + away + nth * SECOND, away + nth * SECOND));
+        let asked = polls.collect::<Vec<_>>().iter().filter(|poll| reads.falls_behind(poll)).count();
+        assert_eq!(asked, 1);
+        let there = reads.next(START + 2 * away, 2 * away);
+        assert!(!reads.falls_behind(&there) && reads.done(&there));
+        let next = reads.next(START + 2 * away + SECOND, 2 * away + SECOND);
+        assert!(!reads.falls_behind(&next) && !reads.done(&next));
+    }
+
+    #[test]
     fn a_clock_that_is_set_back_or_forward_misses_nothing_that_is_written_by_the_right_time() {
         let now = START + 3600 * SECOND;
         let mut reads = ChangeReads::default();
-        reads.done(&reads.next(now, 0));
+        assert!(!reads.done(&reads.next(now, 0)));
         let back = reads.next(now - 1800 * SECOND, SECOND);
         assert!(back.is_deep && !back.is_behind);
         assert_eq!(back.reads[0].since, now - 1800 * SECOND - DEEP_BACK);

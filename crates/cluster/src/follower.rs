@@ -155,7 +155,7 @@ impl Follower {
     async fn poll(&self, driver: &dyn SharedTables, node: NodeId) -> Result<(), StoreError> {
         let state = &mut *self.state.lock().await;
         let poll = state.reads.next(self.now(), self.watch());
-        if poll.is_behind {
+        if state.reads.falls_behind(&poll) {
             self.followed.scans.fetch_add(1, Relaxed);
             tracing::warn!(
                 "this node could not follow the names of other nodes for more than an hour; reading all names"
@@ -163,7 +163,9 @@ impl Follower {
             self.rescan.ask();
         }
         self.read(driver, node, state, &poll).await?;
-        state.reads.done(&poll);
+        if state.reads.done(&poll) {
+            self.rescan.ask();
+        }
         state.has_polled = true;
         self.look_again(driver, state).await?;
         *self.followed.polled.lock() = Some(self.clock.instant());
@@ -263,7 +265,7 @@ impl Follower {
             }
             metrics.extend(found);
         }
-        self.rescan.created(metrics.iter().map(|metric| metric.name.as_str()));
+        self.note_created(&metrics);
         let mut asked: HashSet<String> = HashSet::new();
         if !state.has_polled {
             let otherwise = self.ingest.kept_otherwise(&metrics).into_iter().map(|record| record.name);
@@ -279,6 +281,12 @@ impl Follower {
             metrics.extend(found);
         }
         adopt(metrics, &*self.local, &self.ingest).await.map(drop)
+    }
+
+    /// A read of all names that is running hides none of these.
+    fn note_created(&self, metrics: &[SharedMetric]) {
+        let registry = self.ingest.registry();
+        self.rescan.created(metrics.iter().map(|metric| registry.hash(metric.name.as_bytes())));
     }
 
     /// The names of metrics that this node does not know.
@@ -373,7 +381,7 @@ impl Follower {
         let kept: Vec<String> = known.keys().cloned().collect();
         driver.deleted_elsewhere(&kept, hidden_until);
         let deleted = self.ingest.delete_followed(gone, hidden_until, turn).await;
-        self.rescan.created(again.iter().map(|metric| metric.name.as_str()));
+        self.note_created(&again);
         let adopted = adopt(again, &*self.local, &self.ingest).await;
         if deleted.is_err() || adopted.is_err() {
             // The next poll does not know these names any more.
@@ -416,7 +424,7 @@ impl Follower {
         }
         while let Some((_, names)) = state.missing.first().filter(|(due, _)| *due <= now) {
             let found = driver.lookup(names.clone()).await?;
-            self.rescan.created(found.iter().map(|metric| metric.name.as_str()));
+            self.note_created(&found);
             adopt(found, &*self.local, &self.ingest).await?;
             state.missing.remove(0);
         }

@@ -140,11 +140,15 @@ impl NameSync {
         let mut hidden = 0;
         if !gone.is_empty() {
             let (ingest, rescan) = (self.ingest.clone(), self.rescan.clone());
-            let hide = move || ingest.hide(&gone, |name| !rescan.was_created(name));
+            let hide = move || {
+                let registry = ingest.registry();
+                ingest.hide(&gone, |name| !rescan.was_created(registry.hash(name.as_bytes())))
+            };
             hidden = tokio::task::spawn_blocking(hide).await.unwrap_or(0);
         }
         // Not before: what is created until a name is hidden stays.
         self.rescan.end();
+        self.ingest.all_are_read();
         let changes = Changes { rows, added, hidden };
         let readiness = self.readiness.clone();
         let _ = tokio::task::spawn_blocking(move || readiness.set_ready()).await;

@@ -11,14 +11,17 @@ use std::{
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+/// Names that are remembered while all are read, at most: of more none is hidden.
+const MOST_CREATED: usize = 1 << 20;
+
 /// What both share.
 #[derive(Default)]
 pub(crate) struct Rescan {
     asked: Notify,
     /// Whether a read is asked for: the one that is running is to end soon.
     is_asked: Arc<AtomicBool>,
-    /// Names that other nodes created since the read that is running began.
-    created: Mutex<Option<HashSet<String>>>,
+    /// Hashes of the names that other nodes created since the read that is running began.
+    created: Mutex<Option<HashSet<u64>>>,
 }
 
 impl Rescan {
@@ -44,20 +47,43 @@ impl Rescan {
         *self.created.lock() = Some(HashSet::new());
     }
 
-    /// Names are about to be shown that other nodes created.
-    pub(crate) fn created<'a>(&self, names: impl Iterator<Item = &'a str>) {
+    /// Names are about to be shown that other nodes created, by their hashes.
+    pub(crate) fn created(&self, names: impl Iterator<Item = u64>) {
         if let Some(created) = &mut *self.created.lock() {
-            created.extend(names.map(str::to_owned));
+            created.extend(names.take(MOST_CREATED.saturating_sub(created.len())));
         }
     }
 
-    /// Whether a name was created since the read began: that it was missing before tells nothing.
-    pub(crate) fn was_created(&self, name: &str) -> bool {
-        self.created.lock().as_ref().is_some_and(|created| created.contains(name))
+    /// Whether a name was created since the read began, or may have been: that it was missing before tells nothing.
+    pub(crate) fn was_created(&self, name: u64) -> bool {
+        let created = self.created.lock();
+        created.as_ref().is_some_and(|created| MOST_CREATED <= created.len() || created.contains(&name))
     }
 
     /// The read has ended.
     pub(crate) fn end(&self) {
         *self.created.lock() = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_more_names_than_are_remembered_none_is_hidden() {
+        let rescan = Rescan::default();
+        rescan.created([1].into_iter());
+        assert!(!rescan.was_created(1), "no read is running");
+        rescan.begin();
+        rescan.created([1, 2].into_iter());
+        assert!(rescan.was_created(2) && !rescan.was_created(3));
+        for from in (0..=MOST_CREATED as u64).step_by(1 << 16) {
+            rescan.created(from..from + (1 << 16));
+        }
+        assert!(rescan.was_created(u64::MAX));
+        assert!(rescan.created.lock().as_ref().unwrap().len() <= MOST_CREATED);
+        rescan.end();
+        assert!(!rescan.was_created(2));
     }
 }

@@ -37,7 +37,7 @@ pub use disk::{DirEntry, Disk, DiskFile, Open, SettledSyncs, SystemDisk, read_wh
 pub use excerpt::Excerpt;
 pub use failing::{Call, FailingDisk};
 pub use held_folders::HeldFolders;
-pub use judging::{Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
+pub use judging::{Absence, Candidate, ClockDoubt, JudgingTime, Now, SteadyClock, TOLERANCE, is_mark, newer_mark};
 pub use link::{NotLinked, is_link_refused, link_or_copy};
 pub use minute_log::MinuteLog;
 pub use noted_syncs::{NOTE as NOTE_OF_SYNCS, NotedFiles, NotedSyncs};

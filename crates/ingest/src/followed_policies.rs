@@ -3,6 +3,7 @@
 
 use std::sync::{Arc, atomic::Ordering::Relaxed};
 
+use host::Absence;
 use metadata::{Elsewhere, PolicySpan};
 use metric::{MetricId, Policy, Timestamp};
 use store::{MetricRecord, PolicyChange, SharedMetric};
@@ -66,9 +67,11 @@ impl PolicyChanges {
         let record = |(id, metric): (MetricId, &SharedMetric)| {
             let mut record = self.registry.records(&[id]).pop()?;
             // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
-            // stored itself by the policy before is of that one's time. A change in the second of its stop counts as after it.
-            let is_later = self.time.ran_until().is_none_or(|until| until <= metric.since);
-            let since = if 0 < metric.since && is_later { metric.since.min(now.low()) } else { now.low() };
+            // stored itself by the policy before is of that one's time.
+            let absences = self.absences();
+            let is_of_others = absences.last().is_none_or(|last| last.from <= metric.since)
+                || absences.iter().any(|absence| absence.has(metric.since));
+            let since = if 0 < metric.since && is_of_others { metric.since.min(now.low()) } else { now.low() };
             let since = self.registry.policies(id)?.next_change(since);
             let policy = taken_over(&record.policies.last()?.policy, &metric.policy);
             record.policies.push(PolicyChange { since, policy });
@@ -93,11 +96,8 @@ impl PolicyChanges {
         if others.is_empty() {
             return learnt;
         }
-        let policies = |metric: &SharedMetric| {
-            metric.earlier.iter().map(|change| change.policy.clone()).chain([metric.policy.clone()]).collect::<Vec<_>>()
-        };
-        let all: Vec<Policy> = others.iter().flat_map(|(.., metric)| policies(metric)).collect();
-        self.rules.admit_earlier(all.iter());
+        let earlier = others.iter().flat_map(|(.., metric)| metric.earlier.iter().map(|change| &change.policy));
+        self.rules.admit_earlier(earlier.chain(others.iter().map(|(.., metric)| &metric.policy)));
         for together in others.chunks(LEARNT_TOGETHER) {
             let is_recovering = self.memtable.is_recovering();
             let _memtable = self.memtable.lock();
@@ -120,6 +120,13 @@ impl PolicyChanges {
         self.are_others_left_out.swap(false, Relaxed)
     }
 
+    /// See [`Ingest::all_are_read`](crate::Ingest::all_are_read).
+    pub(crate) fn all_are_read(&self) {
+        if !self.are_others_left_out.load(Relaxed) {
+            self.time.absences_are_noted();
+        }
+    }
+
     fn span(&self, change: &PolicyChange) -> Option<PolicySpan> {
         Some(PolicySpan { since: change.since, policy: self.registry.try_intern(&change.policy)? })
     }
@@ -132,10 +139,18 @@ impl PolicyChanges {
         self.registry.learn(id, Elsewhere { earlier: &earlier, others_now, since, is_from_before, now })
     }
 
-    /// Whether a change of others at this time was made while this node, which has had a metric since it was `created`, did not run.
-    fn was_absent(&self, created: Timestamp, since: Timestamp) -> bool {
-        let until = self.time.ran_until().filter(|until| created <= *until);
-        0 < since && since < self.started && until.is_some_and(|until| until <= since)
+    /// When this node did not run, and may not know what others did; until it followed them.
+    fn absences(&self) -> Vec<Absence> {
+        let mut absences = self.time.absences().to_vec();
+        if let Some(last) = absences.last_mut() {
+            last.until = last.until.max(self.started);
+        }
+        absences
+    }
+
+    /// Those of a metric that this node has had since it was `created`.
+    fn absences_of(&self, created: Timestamp) -> impl Iterator<Item = Absence> {
+        self.absences().into_iter().filter(move |absence| created <= absence.from)
     }
 
     /// Notes changes that others made while this node did not run, at their times: what is stored of them is theirs. Returns whether there
@@ -144,23 +159,15 @@ impl PolicyChanges {
         if metric.earlier.is_empty() {
             return false;
         }
-        let present = PolicyChange { since: metric.since, policy: metric.policy.clone() };
-        let missed = metric.earlier.iter().chain([&present]).filter(|change| self.was_absent(created, change.since));
-        let missed: Vec<PolicySpan> = missed.filter_map(|change| self.span(change)).collect();
-        let Some(history) = self.registry.policies(id).filter(|_| !missed.is_empty()) else { return false };
+        let Some(history) = self.registry.policies(id) else { return false };
         let own = history.with_times();
-        // What this node had at its start it goes on with until its own rules change it, and its journal says so.
-        let at_start = own.iter().rfind(|span| span.since < self.started);
-        let at_start = at_start.map(|span| PolicySpan { since: self.started, policy: span.policy });
-        let until = self.time.ran_until().unwrap_or_default();
-        let before = own.iter().filter(|span| span.since <= until.max(0));
-        let since_start = own.iter().filter(|span| self.started <= span.since);
-        let mut spans: Vec<PolicySpan> = Vec::new();
-        for span in before.chain(&missed).chain(&at_start).chain(since_start) {
-            match spans.last() {
-                Some(last) if last.policy == span.policy => {}
-                Some(last) => spans.push(PolicySpan { since: span.since.max(last.since + 1), policy: span.policy }),
-                None => spans.push(*span),
+        let present = PolicyChange { since: metric.since, policy: metric.policy.clone() };
+        let mut spans = own.to_vec();
+        for absence in self.absences_of(created) {
+            let missed = metric.earlier.iter().chain([&present]).filter(|change| is_in(absence, change.since));
+            let missed: Vec<PolicySpan> = missed.filter_map(|change| self.span(change)).collect();
+            if !missed.is_empty() {
+                spans = with_missed(&spans, absence, &missed);
             }
         }
         let front = &history[..history.len() - own.len()];
@@ -186,9 +193,11 @@ impl PolicyChanges {
             })
         };
         let is_noted = |since: Timestamp| history.iter().any(|span| span.since == since);
-        let mut changes = metric.earlier.iter().map(|change| change.since).chain([metric.since]);
-        let has_missed =
-            !metric.earlier.is_empty() && changes.any(|since| self.was_absent(created, since) && !is_noted(since));
+        let changes = || metric.earlier.iter().map(|change| change.since).chain([metric.since]);
+        let has_missed = !metric.earlier.is_empty()
+            && self
+                .absences_of(created)
+                .any(|absence| changes().any(|since| is_in(absence, since) && !is_noted(since)));
         // Of those without times some may be over.
         let has_front = history.with_times().len() < history.len() && !metric.earlier.is_empty();
         has_missed || has_front || !metric.earlier.iter().all(is_known)
@@ -227,9 +236,14 @@ impl PolicyChanges {
         {
             let mut memtable = self.memtable.lock();
             for record in records {
-                let Some(change) = record.policies.last() else { continue };
+                let [.., before, change] = &record.policies[..] else { continue };
                 let Some(policy) = self.registry.try_intern(&change.policy) else { continue };
-                if memtable.is_theirs(record.id) {
+                // A newer one was put in force meanwhile: this one was read before.
+                let is_overtaken = self
+                    .registry
+                    .policies(record.id)
+                    .is_none_or(|history| history.last().is_none_or(|last| last.since != before.since));
+                if memtable.is_theirs(record.id) && !is_overtaken {
                     memtable.set_policy(record.id, policy);
                     self.registry.set_policy(record.id, policy, change.since);
                     taken.push(record.id);
@@ -245,6 +259,29 @@ impl PolicyChanges {
         self.registration.add(left);
         (taken.len(), records)
     }
+}
+
+/// Whether a change was made in an absence. Of a policy whose time is not known that is not known.
+fn is_in(absence: Absence, since: Timestamp) -> bool {
+    0 < since && absence.has(since)
+}
+
+/// A history with what others changed in an absence. What this node had when it ended, it went on with until its own rules changed it, and
+/// its journal says so.
+fn with_missed(own: &[PolicySpan], absence: Absence, missed: &[PolicySpan]) -> Vec<PolicySpan> {
+    let at_end = own.iter().rfind(|span| span.since < absence.until);
+    let at_end = at_end.map(|span| PolicySpan { since: absence.until, policy: span.policy });
+    let before = own.iter().filter(|span| span.since <= absence.from.max(0));
+    let since_end = own.iter().filter(|span| absence.until <= span.since);
+    let mut spans: Vec<PolicySpan> = Vec::new();
+    for span in before.chain(missed).chain(&at_end).chain(since_end) {
+        match spans.last() {
+            Some(last) if last.policy == span.policy => {}
+            Some(last) => spans.push(PolicySpan { since: span.since.max(last.since + 1), policy: span.policy }),
+            None => spans.push(*span),
+        }
+    }
+    spans
 }
 
 #[cfg(test)]

@@ -208,6 +208,12 @@ impl Ingest {
         self.policy_changes.take_left_out()
     }
 
+    /// All names of the shared tables have been read: unless anything was left out, what others changed while this node did not run is noted,
+    /// and the next process does not ask for it again.
+    pub fn all_are_read(&self) {
+        self.policy_changes.all_are_read();
+    }
+
     /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before, and the records of the others, which the disk must
     /// have again as they are.
     pub async fn take_over(&self, records: Vec<MetricRecord>) -> (usize, Vec<MetricRecord>) {

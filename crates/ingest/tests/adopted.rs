@@ -612,3 +612,52 @@ async fn what_a_node_went_on_with_at_its_start_is_between_the_changes_of_others_
     assert_eq!(ingest.learn(&[table]).metrics, 0, "it is known");
     ingest.close().await.unwrap();
 }
+
+#[tokio::test]
+async fn what_others_did_in_an_absence_is_noted_by_a_later_process_where_the_next_one_ended_before() {
+    use Aggregation::{Average, Max, Sum};
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let begin = now() - 1000;
+    let (ingest, time) = open_at(dir.path(), &driver, begin, "average").await;
+    let send = async |ingest: &Ingest, name: &str, at: Timestamp| {
+        let mut batch = ingest.batch(Protocol::LineTcp);
+        batch.point(name.as_bytes(), at, 1.0);
+        ingest.accept(&mut batch).await;
+    };
+    send(&ingest, "kept", begin).await;
+    send(&ingest, "taken.over", begin).await;
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+    // One that reads no names.
+    let (ingest, time) = open_at(dir.path(), &driver, begin + 300, "average").await;
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+
+    let (ingest, time) = open_at(dir.path(), &driver, begin + 400, "average").await;
+    send(&ingest, "kept", begin + 400).await;
+    let changes = [(0, Average), (begin + 100, Max), (begin + 370, Sum)];
+    let all = ["kept", "taken.over"].map(|name| elsewhere(name, &changes));
+    let otherwise = ingest.kept_otherwise(&all);
+    driver.put_metrics(otherwise.clone()).await.unwrap();
+    assert_eq!(ingest.take_over(otherwise).await.0, 1);
+    let learnt = ingest.learn(&all);
+    assert_eq!((learnt.metrics, learnt.missed.len()), (2, 2));
+    driver.put_metrics(ingest.registry().records(&learnt.missed)).await.unwrap();
+    // The process in between went on with what it had, and so does this one.
+    let between = [changes[0], changes[1], (begin + 300, Average), changes[2]];
+    assert_eq!(methods(&ingest, "taken.over"), between);
+    assert_eq!(methods(&ingest, "kept"), [&between[..], &[(begin + 400, Average)]].concat());
+    assert_eq!(ingest.learn(&all).metrics, 0, "they are known");
+    ingest.all_are_read();
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+
+    let (ingest, time) = open_at(dir.path(), &driver, begin + 500, "average").await;
+    assert_eq!(time.absences().len(), 1, "those before are noted");
+    assert_eq!(methods(&ingest, "taken.over"), between);
+    assert_eq!(ingest.learn(&all).metrics, 0);
+    ingest.close().await.unwrap();
+}

@@ -232,15 +232,21 @@ impl Policies {
         let (front, own) = history.split_at(learnt(history));
         let are_before =
             earlier.is_sorted_by_key(|span| span.since) && earlier.last().is_some_and(|last| last.since < since);
-        if history.len() == 1 && others_now.is_none() && are_before && !is_from_before {
+        if own.len() == 1 && others_now.is_none() && are_before && !is_from_before {
             let is_other = |span: &PolicySpan| {
                 !self.have_one_table(span.policy, current) || !self.have_one_method(span.policy, current)
             };
             if !earlier.iter().any(is_other) {
                 return history.to_vec();
             }
-            let mut spans = [earlier, &[PolicySpan { since, policy: current }]].concat();
-            spans[0].since = 0;
+            // Those in front have times now.
+            let has_time =
+                |span: &PolicySpan| earlier.iter().any(|other| self.have_one_table(other.policy, span.policy));
+            let mut spans: Vec<PolicySpan> = front.iter().filter(|span| !has_time(span)).copied().collect();
+            let first = spans.len();
+            spans.extend(earlier);
+            spans[first].since = 0;
+            spans.push(PolicySpan { since, policy: current });
             return spans;
         }
         let is_over = |policy: PolicyId| {
@@ -367,6 +373,19 @@ mod tests {
         assert!(!policies.learn((METRIC, 2), elsewhere(&others(&[(5, 0), (700, 1)]), None, 900)), "they are known");
         let history = policies.history(METRIC, 2);
         assert_eq!([0, 1, 2].map(|place| history.ended(place)), [700, 900, Timestamp::MAX]);
+    }
+
+    #[test]
+    fn those_of_others_get_their_times_once_the_table_has_when_this_node_made_the_metric() {
+        let mut policies = policies([10, 20, 30, 40]);
+        assert!(policies.learn((METRIC, 2), elsewhere(&others(&[(0, 0)]), Some(1), 700)));
+        assert!(policies.learn((METRIC, 2), elsewhere(&[], Some(3), 0)), "of a node that has yet others");
+        assert_eq!(spans(&policies, 2), [(0, 3), (0, 0), (0, 1), (0, 2)]);
+        let earlier = others(&[(0, 0), (700, 1)]);
+        assert!(policies.learn((METRIC, 2), Elsewhere { is_from_before: false, ..elsewhere(&earlier, None, 900) }));
+        assert_eq!(spans(&policies, 2), [(0, 3), (0, 0), (700, 1), (900, 2)]);
+        let history = policies.history(METRIC, 2);
+        assert_eq!([0, 1, 2].map(|place| history.ended(place)), [Timestamp::MAX, 700, 900]);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! ```text
 //! plumbago clock 1
 //! reached 1795315200
+//! absent 1795200000 1795310000
 //! crc32 1c291ca3
 //! ```
 //!
-//! `reached` is in Unix seconds; `crc32` covers the lines before it.
+//! Times are in Unix seconds; `crc32` covers the lines before it. A line `absent` for each [`Absence`]; programs that do not know them leave
+//! them out.
 
 use std::{io, path::Path};
 
@@ -26,11 +28,32 @@ pub(super) const VERSION: u32 = 1;
 /// Bytes of the file, at most.
 const LONGEST: u64 = 4096;
 
+/// Absences that are kept, at most: of more the shortest is forgotten.
+const MOST_ABSENCES: usize = 16;
+
+/// A time in which no process ran with this folder, Unix seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Absence {
+    /// When one ended: exactly where it stopped cleanly; one that was killed may have run a little longer.
+    pub from: i64,
+    /// When the next one started.
+    pub until: i64,
+}
+
+impl Absence {
+    /// Whether it includes a time. What others did in the second in which a process ended may have come after that.
+    pub fn has(self, time: i64) -> bool {
+        self.from <= time && time < self.until
+    }
+}
+
 /// What the file says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     /// The latest time by which points were judged, Unix seconds.
     pub(super) reached: i64,
+    /// In which others may have done what is not noted here yet, the oldest first.
+    pub(super) absences: Vec<Absence>,
 }
 
 /// What a folder has in place of a mark.
@@ -59,12 +82,27 @@ impl Mark {
     }
 
     /// Replaces the file, and returns when it is on the disk.
-    pub(super) fn write(self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
+    pub(super) fn write(&self, disk: &dyn Disk, path: &Path) -> io::Result<()> {
         replace_file(disk, path, self.text().as_bytes())
     }
 
-    fn text(self) -> String {
-        seal_lines(&format!("{MAGIC}{VERSION}\nreached {}\n", self.reached))
+    /// Adds an absence behind the others. They ended while a clock may have been wrong, but not after the process of this mark.
+    pub(super) fn add_absence(&mut self, absence: Absence) {
+        for before in &mut self.absences {
+            before.until = before.until.min(self.reached);
+        }
+        self.absences.push(absence);
+        self.absences.retain(|absence| absence.from < absence.until);
+        while MOST_ABSENCES < self.absences.len() {
+            let shortest = (0..self.absences.len()).min_by_key(|&at| self.absences[at].until - self.absences[at].from);
+            shortest.map(|at| self.absences.remove(at));
+        }
+    }
+
+    fn text(&self) -> String {
+        let absences: String =
+            self.absences.iter().map(|Absence { from, until }| format!("absent {from} {until}\n")).collect();
+        seal_lines(&format!("{MAGIC}{VERSION}\nreached {}\n{absences}", self.reached))
     }
 }
 
@@ -76,7 +114,11 @@ fn parse(text: &str) -> Option<Found> {
         return Some(Found::Newer(version));
     }
     let reached = lines.next()?.strip_prefix("reached ")?.parse().ok()?;
-    Some(Found::Mark(Mark { reached }))
+    let absences = lines.map_while(|line| line.strip_prefix("absent ")).filter_map(|line| {
+        let (from, until) = line.split_once(' ')?;
+        Some(Absence { from: from.parse().ok()?, until: until.parse().ok()? })
+    });
+    Some(Found::Mark(Mark { reached, absences: absences.take(MOST_ABSENCES).collect() }))
 }
 
 #[cfg(test)]
@@ -85,20 +127,42 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read() {
-        let mark = Mark { reached: 1_795_315_200 };
+        let mut mark = Mark { reached: 1_795_315_200, absences: Vec::new() };
+        for from in [1_795_200_000, 1_795_315_200] {
+            assert!(matches!(parse(&mark.text()), Some(Found::Mark(read)) if read == mark), "{}", mark.text());
+            mark.add_absence(Absence { from, until: from + 100 });
+        }
         assert!(matches!(parse(&mark.text()), Some(Found::Mark(read)) if read == mark), "{}", mark.text());
+        assert_eq!(mark.absences.len(), 2);
+    }
+
+    #[test]
+    fn absences_end_before_the_mark_and_of_too_many_the_shortest_is_forgotten() {
+        let mut mark = Mark {
+            reached: 1000,
+            absences: vec![Absence { from: 500, until: 9000 }, Absence { from: 600, until: 90 }],
+        };
+        mark.add_absence(Absence { from: 1000, until: 1007 });
+        let night = Absence { from: 500, until: 1000 };
+        assert_eq!(mark.absences, [night, Absence { from: 1000, until: 1007 }], "a clock was ahead, one was behind");
+        for start in 1..40 {
+            mark.reached = 1000 + 10 * start;
+            mark.add_absence(Absence { from: mark.reached, until: mark.reached + 1 + start % 3 });
+        }
+        assert_eq!((mark.absences.len(), mark.absences[0]), (MOST_ABSENCES, night));
+        assert!([499, 1000].iter().all(|&time| !night.has(time)) && night.has(500));
     }
 
     #[test]
     fn a_changed_or_missing_byte_is_damage_and_never_another_time() {
-        let text = Mark { reached: 1_795_315_200 }.text();
+        let text = Mark { reached: 1_795_315_200, absences: vec![Absence { from: 5, until: 77 }] }.text();
         for place in 0..text.len() {
             assert!(parse(&text[..place]).is_none_or(|_| place == text.len() - 1), "cut at {place}");
             for bit in 0..7 {
                 let mut bytes = text.clone().into_bytes();
                 bytes[place] ^= 1 << bit;
                 let read = std::str::from_utf8(&bytes).ok().and_then(parse);
-                let is_same = matches!(read, Some(Found::Mark(Mark { reached: 1_795_315_200 })));
+                let is_same = matches!(read, Some(Found::Mark(Mark { reached: 1_795_315_200, .. })));
                 assert!(read.is_none() || is_same, "bit {bit} of byte {place}");
             }
         }

@@ -29,7 +29,7 @@ use self::{
 };
 use crate::{Clock, DamagedFolder, Disk, Host};
 
-pub use self::votes::Candidate;
+pub use self::{mark::Absence, votes::Candidate};
 
 /// A calendar that is this many seconds away from where it should be has jumped.
 pub const TOLERANCE: i64 = 600;
@@ -112,8 +112,9 @@ pub struct JudgingTime {
     /// The mark that the start found, where `reached` began beyond it: [`MARK_AGE`] is not a part of the mark, or each start
     /// would add it again.
     found: Option<i64>,
-    /// Until when the process before ran, by its mark.
-    ran_until: Option<i64>,
+    /// Since its first process no other ran with the folder; and whether the next process needs to know.
+    absences: Vec<Absence>,
+    are_absences_noted: AtomicBool,
     is_doubtful: AtomicBool,
     doubt: Mutex<Option<Doubt>>,
     jumps: AtomicU64,
@@ -148,7 +149,8 @@ impl JudgingTime {
             offset: AtomicI64::new(now),
             reached: AtomicI64::new(now),
             found: None,
-            ran_until: None,
+            absences: Vec::new(),
+            are_absences_noted: AtomicBool::new(false),
             is_doubtful: AtomicBool::new(false),
             doubt: Mutex::default(),
             jumps: AtomicU64::new(0),
@@ -166,7 +168,7 @@ impl JudgingTime {
         let mut file = MarkFile { disk: host.disk.clone(), path: data.join("clock"), moved_to: None };
         let mut found = None;
         match Mark::read(&*file.disk, &file.path)? {
-            Found::Mark(mark) => found = Some(mark.reached),
+            Found::Mark(mark) => found = Some(mark),
             Found::Nothing => {}
             Found::Damaged => {
                 let why = "not a mark of how far the time had come";
@@ -182,15 +184,19 @@ impl JudgingTime {
         }
         let mut time = JudgingTime::of(host.clock.clone());
         time.file = Some(file);
-        time.compare_at_start(found.or_else(|| last_written(host, &data.join("journal"))));
+        let of_journal = || Some(Mark { reached: last_written(host, &data.join("journal"))?, ..Mark::default() });
+        time.compare_at_start(found.or_else(of_journal));
         Ok(time)
     }
 
-    fn compare_at_start(&mut self, mark: Option<i64>) {
+    fn compare_at_start(&mut self, mark: Option<Mark>) {
         let clock = self.clock.now();
-        self.ran_until = mark;
         let known = match mark {
-            Some(mark) => mark,
+            Some(mut mark) => {
+                mark.add_absence(Absence { from: mark.reached, until: clock });
+                self.absences = mark.absences;
+                mark.reached
+            }
             None if clock < EARLIEST => EARLIEST,
             None => return,
         };
@@ -208,10 +214,15 @@ impl JudgingTime {
         }
     }
 
-    /// Until when the process before ran, Unix seconds: exactly where it stopped cleanly; one that was killed may have run a little longer. `None`
-    /// where there was none.
-    pub fn ran_until(&self) -> Option<i64> {
-        self.ran_until
+    /// When no process ran with this folder, the oldest first: since what others did meanwhile was noted
+    /// ([`JudgingTime::absences_are_noted`]). The last one ended when this process started. Empty where none ran before.
+    pub fn absences(&self) -> &[Absence] {
+        &self.absences
+    }
+
+    /// The next process does not need to know these absences. [`JudgingTime::save`] keeps that.
+    pub fn absences_are_noted(&self) {
+        self.are_absences_noted.store(true, Relaxed);
     }
 
     /// The time by which points are judged now. Finds a jump of the clock at once.
@@ -358,7 +369,9 @@ impl JudgingTime {
         let reached = self.reached();
         let low = self.now().low;
         let is_as_found = |&found: &i64| low < reached && found.saturating_add(MARK_AGE) == reached;
-        Mark { reached: self.found.filter(is_as_found).unwrap_or(reached) }.write(&*file.disk, &file.path)
+        let absences = if self.are_absences_noted.load(Relaxed) { Vec::new() } else { self.absences.clone() };
+        let reached = self.found.filter(is_as_found).unwrap_or(reached);
+        Mark { reached, absences }.write(&*file.disk, &file.path)
     }
 
     fn stopwatch(&self) -> i64 {

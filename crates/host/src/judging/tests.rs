@@ -22,7 +22,7 @@ fn open(clock: &Arc<ManualClock>, data: &Path) -> JudgingTime {
 /// A folder that was in use until `TODAY`.
 fn used() -> tempfile::TempDir {
     let data = tempfile::tempdir().unwrap();
-    Mark { reached: TODAY }.write(&SystemDisk, &data.path().join("clock")).unwrap();
+    Mark { reached: TODAY, ..Mark::default() }.write(&SystemDisk, &data.path().join("clock")).unwrap();
     data
 }
 
@@ -286,7 +286,7 @@ fn starts_while_the_clock_is_behind_do_not_move_the_mark() {
             assert_eq!(time.reached(), TODAY + MARK_AGE, "{behind}");
             time.save().unwrap();
             let found = Mark::read(&SystemDisk, &data.path().join("clock")).unwrap();
-            assert!(matches!(found, Found::Mark(Mark { reached: TODAY })), "{behind}: {found:?}");
+            assert!(matches!(found, Found::Mark(Mark { reached: TODAY, .. })), "{behind}: {found:?}");
         }
     }
 }
@@ -342,14 +342,23 @@ fn the_queue_of_a_relay_does_not_accuse_the_clock_after_a_stop_of_hours() {
 }
 
 #[test]
-fn a_start_says_until_when_the_process_before_ran() {
+fn a_start_says_when_no_process_ran_until_that_is_noted() {
     let (data, new) = (used(), tempfile::tempdir().unwrap());
     let clock = clock(TODAY + 7);
-    assert_eq!(open(&clock, new.path()).ran_until(), None);
+    assert_eq!(open(&clock, new.path()).absences(), []);
     let time = open(&clock, data.path());
-    assert_eq!(time.ran_until(), Some(TODAY));
+    let first = Absence { from: TODAY, until: TODAY + 7 };
+    assert_eq!(time.absences(), [first]);
     pass(&clock, 60);
     // As a clean stop does: a change of policy a second later is of after it.
     time.save().unwrap();
-    assert_eq!(open(&clock, data.path()).ran_until(), Some(TODAY + 67));
+    pass(&clock, 5);
+    let time = open(&clock, data.path());
+    let second = Absence { from: TODAY + 67, until: TODAY + 72 };
+    assert_eq!(time.absences(), [first, second]);
+    time.absences_are_noted();
+    assert_eq!(time.absences(), [first, second], "for this process nothing changes");
+    time.save().unwrap();
+    pass(&clock, 1);
+    assert_eq!(open(&clock, data.path()).absences(), [Absence { from: TODAY + 72, until: TODAY + 73 }]);
 }

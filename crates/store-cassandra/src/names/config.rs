@@ -114,6 +114,19 @@ pub(crate) fn add_known(
 ) {
     let Some(mut last) = policies.pop() else { return };
     let is_same = is_kept_alike(&last.policy, &known.policy);
+    let present = PolicyChange { since: known.since, policy: known.policy.clone() };
+    let of_row = || known.earlier.iter().chain(Some(&present).filter(|_| !is_same));
+    if last.since <= 0 {
+        // This node made the metric then, by its own rules. The others are those that it knows others to have had, and no times of them.
+        let since_creation = if known.since < created_on { created_on } else { now.max(known.since) };
+        last.since = if is_same { known.since } else { since_creation };
+        let is_in_row = |own: &PolicyChange| {
+            of_row().any(|change| is_kept_alike(&own.policy, &change.policy))
+                || is_kept_alike(&own.policy, &last.policy)
+        };
+        policies.retain(|own| !is_in_row(own));
+        policies.extend(of_row().cloned());
+    }
     // Those in front have no times: others had them, or have. One that has a time as well needs no place there.
     while let [first, second, ..] = &policies[..]
         && second.since <= 0
@@ -129,14 +142,6 @@ pub(crate) fn add_known(
         if policies.iter().all(|own| own.since < known.since) {
             last.since = last.since.min(known.since);
         }
-    }
-    let present = PolicyChange { since: known.since, policy: known.policy.clone() };
-    let of_row = || known.earlier.iter().chain(Some(&present).filter(|_| !is_same));
-    if policies.is_empty() {
-        // This node made the metric then, by its own rules.
-        let since_creation = if known.since < created_on { created_on } else { now.max(known.since) };
-        last.since = if is_same { known.since } else { since_creation };
-        policies.extend(of_row().cloned());
     }
     for change in of_row() {
         let are_of_unknown_times = 1 < policies.iter().filter(|own| own.since == 0).count();
@@ -416,6 +421,11 @@ mod tests {
             [change(0, a), change(700, b), change(990, c)],
             "since it was made here, not since it is written"
         );
+        // So where it knows already that others had some, and not when.
+        assert_eq!(added(&[(0, a), (0, c)], &known(700, b, &[(0, a)])), "0 60*60s, 700 70*60s, 1000 80*60s");
+        assert_eq!(added(&[(0, b), (0, a), (0, c)], &known(700, b, &[(0, a)])), "0 60*60s, 700 70*60s, 1000 80*60s");
+        assert_eq!(added(&[(0, a), (0, b)], &known(700, b, &[(0, a)])), "0 60*60s, 700 70*60s");
+        assert_eq!(added(&[(0, a), (0, c)], &known(700, b, &[])), "0 60*60s, 700 70*60s, 1000 80*60s");
         // One that has the policy in force later than others, and went on with the one before until then.
         assert_eq!(added(&[(0, a), (500, b), (800, a), (900, b)], &known(500, b, &[(0, a)])), "0 60*60s, 500 70*60s");
         assert_eq!(added(&[(0, a), (800, c), (900, b)], &known(500, b, &[(0, a)])), "0 60*60s, 800 80*60s, 900 70*60s");

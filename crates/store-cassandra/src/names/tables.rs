@@ -54,6 +54,7 @@ pub(crate) struct Tables {
     directories: RwLock<HashMap<usize, PreparedStatement>>,
     /// Of a row of `metrics` and one of `metrics_metadata`, by the number of components.
     metrics: RwLock<HashMap<usize, Arc<Batch>>>,
+    /// Reads metrics by their names.
     pub(super) known: PreparedStatement,
     pub(super) updated: PreparedStatement,
     pub(super) read: PreparedStatement,
@@ -90,7 +91,7 @@ impl Names {
     async fn open(&self) -> Result<Tables, StoreError> {
         let opened = schema::open(&self.data, &self.session, &self.options).await?;
         let metadata = format!("{}.metrics_metadata", quoted(&self.keyspace));
-        let known = format!("SELECT id, config, created_on, updated_on FROM {metadata} WHERE name = ?");
+        let known = format!("SELECT name, id, config, created_on, updated_on FROM {metadata} WHERE name IN ?");
         let mut known = self.prepare(&known).await?;
         known.set_consistency(self.consistency.meta_read);
         let mut touches = Vec::new();

@@ -1,16 +1,20 @@
 //! New metrics and changed policies on their way to the tables: first the directories above them, then their own
 //! rows.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeSet, HashMap},
+};
 
 use futures::{StreamExt, TryStreamExt, stream};
 use metric::is_tagged;
-use store::{MetricRecord, StoreError};
+use store::{MetricRecord, SharedMetric, StoreError};
 
 use super::{
     config,
     paths::{bound, components},
     tables::{Names, Tables},
+    touch::AT_ONCE,
 };
 use crate::{failure::unavailable, rows};
 
@@ -48,8 +52,13 @@ impl Names {
         let (records, rejected): (Vec<&MetricRecord>, Vec<&MetricRecord>) =
             records.iter().partition(|record| components(&record.name) < tables.opened.components);
         self.count_rejected(&rejected, tables);
-        let writes = (0..records.len()).map(|at| self.put_metric(tables, records[at]));
-        stream::iter(writes).buffer_unordered(self.in_flight).try_collect::<()>().await
+        let chunks = records.len().div_ceil(AT_ONCE);
+        let writes = (0..chunks).map(|at| {
+            let chunk = &records[at * AT_ONCE..];
+            self.put_metrics(tables, &chunk[..AT_ONCE.min(chunk.len())])
+        });
+        // While some read, others write.
+        stream::iter(writes).buffer_unordered(2 * self.in_flight.div_ceil(AT_ONCE)).try_collect::<()>().await
     }
 
     fn count_rejected(&self, rejected: &[&MetricRecord], tables: &Tables) {
@@ -74,13 +83,29 @@ impl Names {
         written.map(drop).map_err(|error| unavailable("writing a directory", &self.keyspace, &error))
     }
 
-    async fn put_metric(&self, tables: &Tables, record: &MetricRecord) -> Result<(), StoreError> {
+    /// Writes at most [`AT_ONCE`] metrics. Others may know of them, and of policies that this node never had: their rows are read
+    /// before.
+    async fn put_metrics(&self, tables: &Tables, records: &[&MetricRecord]) -> Result<(), StoreError> {
+        let known = self.known(tables, records.iter().map(|record| record.name.as_str()).collect()).await?;
+        let known: HashMap<&str, &SharedMetric> = known.iter().map(|metric| (metric.name.as_str(), metric)).collect();
+        let writes = (0..records.len()).map(|at| {
+            let record = records[at];
+            self.put_metric(tables, record, known.get(record.name.as_str()).copied())
+        });
+        stream::iter(writes).buffer_unordered(AT_ONCE).try_collect::<()>().await
+    }
+
+    async fn put_metric(
+        &self,
+        tables: &Tables,
+        record: &MetricRecord,
+        known: Option<&SharedMetric>,
+    ) -> Result<(), StoreError> {
         let name = record.name.as_str();
         let mut policies = Cow::Borrowed(&record.policies);
-        // Others may know of the metric, and of policies that this node never had.
-        if let Some(known) = self.one(tables, name).await? {
+        if let Some(known) = known {
             let now = self.options.host.clock.now();
-            config::add_known(policies.to_mut(), &known, (record.created_on, now));
+            config::add_known(policies.to_mut(), known, (record.created_on, now));
         }
         let Some(mut config) = config::config_of(&policies) else { return Ok(()) };
         let carbon_aggregator = config.remove(config::CARBON_AGGREGATOR);
