@@ -28,7 +28,7 @@ pub(crate) struct Lost {
 pub(crate) const ANY_FLUSH: u64 = u64::MAX;
 
 impl Lost {
-    /// All rows of a window up to a time, Unix seconds.
+    /// All rows of a window up to a time, Unix seconds. One before the window is of a clock that was wrong, and bounds nothing.
     pub(crate) fn all_of((table, number): WindowKey, until: Timestamp) -> Lost {
         let slots = window_slots(table.stage);
         let first_slot = number.saturating_mul(slots);
@@ -37,7 +37,7 @@ impl Lost {
         Lost {
             first: RowKey { group: group(first_slot), metric: MetricId(0) },
             last: RowKey { group: group(newest), metric: MetricId(u32::MAX) },
-            newest: newest.min(table.stage.slot(until).unwrap_or(newest)),
+            newest: table.stage.slot(until).filter(|slot| first_slot <= *slot).map_or(newest, |slot| newest.min(slot)),
             flush: ANY_FLUSH,
         }
     }
@@ -140,6 +140,16 @@ mod tests {
     fn range(first: u32, last: u32, newest: Slot) -> Lost {
         let key = |metric| RowKey { group: 7, metric: MetricId(metric) };
         Lost { first: key(first), last: key(last), newest, flush: ANY_FLUSH }
+    }
+
+    #[test]
+    fn all_of_a_window_is_lost_where_the_clock_is_before_it() {
+        let table = metric::Policy::default().table(0);
+        let (slots, stage) = (window_slots(table.stage), table.stage);
+        let (first, end) = (3 * slots, 4 * slots);
+        let newest = |slot| Lost::all_of((table, 3), stage.time(slot)).newest;
+        assert_eq!((newest(first), newest(end - 2), newest(end + 7)), (first, end - 2, end - 1));
+        assert_eq!((newest(first - 1), newest(0), Lost::all_of((table, 3), -7).newest), (end - 1, end - 1, end - 1));
     }
 
     #[test]
