@@ -104,16 +104,19 @@ impl Trash {
     /// What is in the trash, oldest first. Bytes that cannot be counted are 0.
     pub fn entries(&self) -> io::Result<Vec<TrashEntry>> {
         let now = self.state.lock().unwrap_or_else(PoisonError::into_inner).running;
-        let mut entries = Vec::new();
-        for name in self.names()? {
-            let Some((number, since, running, what)) = parse(&name) else { continue };
-            let age = Duration::from_secs(now.saturating_sub(running));
+        let names = self.names()?;
+        let mut parsed: Vec<_> = names.iter().filter_map(|name| Some((parse(name)?, name))).collect();
+        parsed.sort_unstable();
+        // An entry is not older than those before it: it may have come while the running time could not be read.
+        let mut came = 0;
+        let entry = |((_, since, running, what), name): ((u64, i64, u64, &str), &String)| {
+            came = running.max(came);
+            let age = Duration::from_secs(now.saturating_sub(came));
             // What cannot be listed can be deleted all the same, or a later look says why not.
-            let bytes = self.bytes_of(&self.dir.join(&name)).unwrap_or(0);
-            entries.push((number, TrashEntry { what: what.to_owned(), since, age, bytes, name: name.clone() }));
-        }
-        entries.sort_by_key(|(number, _)| *number);
-        Ok(entries.into_iter().map(|(_, entry)| entry).collect())
+            let bytes = self.bytes_of(&self.dir.join(name)).unwrap_or(0);
+            TrashEntry { what: what.to_owned(), since, age, bytes, name: name.clone() }
+        };
+        Ok(parsed.into_iter().map(entry).collect())
     }
 
     /// Adds to the running time, durably. The caller measures with a stopwatch; what is not added is lost at a crash, and
@@ -230,6 +233,33 @@ mod tests {
         Trash::open(&host, data.path()).move_in(&data.path().join("7084")).unwrap();
         let entries = Trash::open(&Host::system(), data.path()).entries().unwrap();
         assert_eq!(entries.iter().map(|entry| &entry.what[..]).collect::<Vec<_>>(), ["store_7083", "7084"]);
+    }
+
+    #[test]
+    fn what_came_while_the_running_time_could_not_be_read_is_not_older_than_what_came_before() {
+        let data = tempfile::tempdir().unwrap();
+        let clock = Arc::new(ManualClock::at(1_700_000_100));
+        let good = Host { clock: clock.clone(), ..Host::system() };
+        let put = |trash: &Trash, name: &str| {
+            std::fs::write(data.path().join(name), "rows").unwrap();
+            trash.move_in(&data.path().join(name)).unwrap();
+        };
+        let trash = Trash::open(&good, data.path());
+        trash.add_running(Duration::from_secs(2_000_000)).unwrap();
+        put(&trash, "7083");
+        trash.add_running(Duration::from_secs(60)).unwrap();
+        let fails = |call: Call, path: &Path| {
+            let is_unread = call == Call::ReadDir && path.ends_with("trash") || path.ends_with(RUNNING);
+            is_unread.then(|| io::Error::other("a bad sector"))
+        };
+        let disk = Arc::new(crate::FailingDisk::new(Arc::new(crate::SystemDisk), fails));
+        let trash = Trash::open(&Host { disk, ..good.clone() }, data.path());
+        put(&trash, "7084");
+        trash.add_running(Duration::from_secs(300)).unwrap();
+        put(&trash, "7085");
+        let entries = Trash::open(&good, data.path()).entries().unwrap();
+        let ages: Vec<_> = entries.iter().map(|entry| (&entry.what[..], entry.age.as_secs())).collect();
+        assert_eq!(ages, [("7083", 0), ("7084", 0), ("7085", 0)]);
     }
 
     #[test]
