@@ -1,6 +1,7 @@
 //! A window: all rows of one table for one span of time, in memory and in files.
 
 use std::{
+    collections::BTreeMap,
     io,
     ops::Range,
     path::{Path, PathBuf},
@@ -14,7 +15,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use host::Disk;
+use host::{Disk, retried};
 use metric::Slot;
 use parking_lot::{Mutex, RwLock};
 
@@ -56,8 +57,8 @@ pub(crate) struct Window {
     pub(crate) is_expired: Arc<AtomicBool>,
     /// Set while a file cannot be opened that the start found: a merge of its neighbours would take its place.
     is_incomplete: AtomicBool,
-    /// Files that the start found shorter than they were, until their lengths stay the same.
-    unsettled: Mutex<Vec<Unsettled>>,
+    /// Files that are not in use because they are shorter than they were: until their lengths stay the same.
+    short: Mutex<BTreeMap<PathBuf, Short>>,
     /// Whether the folder is on the disk for good.
     has_folder: AtomicBool,
     state: RwLock<State>,
@@ -65,13 +66,22 @@ pub(crate) struct Window {
 
 /// A file that is shorter than it was.
 #[derive(Debug)]
-struct Unsettled {
-    path: PathBuf,
+struct Short {
     /// Its bytes when it is whole.
     whole: u64,
     /// Its bytes now, and since when.
     len: u64,
     since: Instant,
+}
+
+impl Short {
+    /// Whether it may be growing still, or its length be one of before.
+    fn is_unsettled(&mut self, len: u64, now: Instant) -> bool {
+        if len != self.len {
+            (self.len, self.since) = (len, now);
+        }
+        len < self.whole && now.duration_since(self.since) < SETTLED_AFTER
+    }
 }
 
 /// How long a file that is shorter than it was has had one length before it is used. A network disk gives the length of before for a
@@ -85,29 +95,35 @@ impl Window {
             dir: store.join(folder(key)),
             is_expired: Arc::default(),
             is_incomplete: AtomicBool::new(false),
-            unsettled: Mutex::default(),
+            short: Mutex::default(),
             has_folder: AtomicBool::new(false),
             state: RwLock::default(),
         }
     }
 
-    /// A file that has this length now is shorter than it was.
-    pub(crate) fn add_unsettled(&self, path: PathBuf, len: u64, whole: u64, since: Instant) {
-        self.unsettled.lock().push(Unsettled { path, whole, len, since });
+    /// Whether a file that has this length now, and had `whole` bytes, may be growing still, or its length be one of before.
+    pub(crate) fn is_unsettled(&self, path: &Path, len: u64, whole: u64, now: Instant) -> bool {
+        let mut short = self.short.lock();
+        let file = short.entry(path.to_owned()).or_insert(Short { whole, len, since: now });
+        file.is_unsettled(len, now)
     }
 
-    /// Whether a file of it that is shorter than it was may be growing still, or its length be one of before.
+    /// Whether one of the files that were found short is unsettled, see [`Window::is_unsettled`].
     pub(crate) fn has_unsettled(&self, disk: &dyn Disk, now: Instant) -> bool {
-        let mut unsettled = self.unsettled.lock();
-        unsettled.retain_mut(|file| {
-            // One that cannot be opened is met as such.
-            let Ok(len) = row_file::len_of(disk, &file.path) else { return false };
-            if len != file.len {
-                (file.len, file.since) = (len, now);
+        let mut is_any = false;
+        self.short.lock().retain(|path, file| match retried(|| row_file::len_of(disk, path)) {
+            Ok(len) => {
+                is_any |= file.is_unsettled(len, now);
+                true
             }
-            len < file.whole && now.duration_since(file.since) < SETTLED_AFTER
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            // It may grow meanwhile: its minute begins again. Other files of the window need not wait for it.
+            Err(_) => {
+                file.since = now;
+                true
+            }
         });
-        !unsettled.is_empty()
+        is_any
     }
 
     /// Whether a file of it cannot be opened. It may be opened later.
@@ -212,6 +228,7 @@ impl Window {
     /// Sets the files that were found, and those that are missing, at once: between the two a reader would take the points of a file
     /// that is back for points that never were.
     pub(crate) fn set_files(&self, files: Vec<Arc<RowFile>>, missing: Option<Vec<ManifestFile>>, is_incomplete: bool) {
+        self.short.lock().retain(|path, _| files.iter().all(|file| file.path() != path));
         let mut state = self.state.write();
         state.files = Arc::new(files);
         if let Some(missing) = missing {

@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, OnceLock, Weak,
-        atomic::{AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     time::{Duration, Instant},
 };
@@ -271,6 +271,63 @@ fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     clock.advance(Duration::from_secs(61));
     driver.look_after_files();
     assert_eq!((read(&driver, 0), read(&driver, 4_999)), ((vec![0.5], false), (vec![], true)));
+}
+
+#[test]
+fn a_file_that_is_being_copied_is_waited_for_also_where_the_disk_fails_for_a_moment() {
+    for (call, is_at_start) in [(Call::Open, false), (Call::Open, true), (Call::ReadDir, true)] {
+        let data = tempfile::tempdir().unwrap();
+        let store = data.path().join("store");
+        let driver = EmbeddedDriver::open(&store, options(data.path())).unwrap();
+        block_on(driver.write((0..5_000).map(run).collect())).unwrap();
+        block_on(driver.sync()).unwrap();
+        let path = store.join(&files(&driver)[0]);
+        drop(driver);
+        let bytes = fs::read(&path).unwrap();
+        let copy = |tenths| fs::write(&path, &bytes[..bytes.len() * tenths / 10]).unwrap();
+        copy(4);
+        let is_bad = Arc::new(AtomicBool::new(is_at_start));
+        let (is_bad_now, fails) = (is_bad.clone(), [path.clone(), path.parent().unwrap().to_owned()]);
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |made, of| {
+            let is_failing = is_bad_now.load(Relaxed) && made == call && fails.iter().any(|path| path == of);
+            is_failing.then(|| io::Error::from_raw_os_error(24))
+        });
+        let clock = Arc::new(ManualClock::at(1_795_000_000));
+        let host = Host { clock: clock.clone(), disk: Arc::new(disk), ..Host::system() };
+        let opened = EmbeddedOptions { host, ..options(data.path()) };
+        let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+        let look = || {
+            clock.advance(Duration::from_secs(45));
+            driver.look_after_files();
+            read(&driver, 0)
+        };
+        is_bad.store(true, Relaxed);
+        assert_eq!(look(), (vec![], true));
+        is_bad.store(false, Relaxed);
+        for tenths in 5..9 {
+            copy(tenths);
+            assert_eq!(look(), (vec![], true), "{call:?} {is_at_start} {tenths}");
+        }
+        copy(10);
+        assert_eq!((look(), read(&driver, 4_999), found(&opened)), ((vec![0.5], false), (vec![0.5], false), vec![]));
+        if call == Call::ReadDir {
+            continue;
+        }
+        // One that stays short is used as it is, a minute after the disk returned its length again.
+        drop(driver);
+        copy(5);
+        let driver = EmbeddedDriver::open(&store, opened).unwrap();
+        is_bad.store(true, Relaxed);
+        clock.advance(Duration::from_secs(61));
+        driver.look_after_files();
+        is_bad.store(false, Relaxed);
+        clock.advance(Duration::from_secs(2));
+        driver.look_after_files();
+        assert_eq!(read(&driver, 0), (vec![], true));
+        clock.advance(Duration::from_secs(61));
+        driver.look_after_files();
+        assert_eq!((read(&driver, 0), read(&driver, 4_999)), ((vec![0.5], false), (vec![], true)));
+    }
 }
 
 #[test]

@@ -487,22 +487,42 @@ impl Opening<'_> {
             }
             Ok(file)
         };
-        let disk = &*self.shared.disk;
-        let is_back_cut =
-            |known: &ManifestFile| window.missing().contains(known) && row_file::is_cut(disk, &entry.path, known.bytes);
-        if known.is_some_and(is_back_cut) {
-            if !self.is_again {
-                tracing::warn!(file = %entry.path.display(), "a file of rows that was missing is shorter than it was; it is used once it is whole, or after plumbago repair");
-            }
-            return Ok(None);
-        }
-        let lacks_blocks = |known: &ManifestFile| row_file::lacks_blocks(disk, &entry.path, expected, known.bytes);
-        if !self.is_again && known.is_some_and(lacks_blocks) {
-            report(format!("it is shorter than it was; {UNTIL_READ}"), None);
-            let whole = known.map_or(0, |known| known.bytes);
-            window.add_unsettled(entry.path.clone(), entry.len, whole, self.shared.clock.instant());
+        // The next look may find it.
+        let wait = |how: String, commits: &mut Commits| {
+            report(format!("{how}; {UNTIL_READ}"), None);
             commits.unreadable.extend(known);
-            return Ok(Some(Err(Waits)));
+            Ok(Some(Err(Waits)))
+        };
+        let wait_for_disk = |error: io::Error, commits: &mut Commits| {
+            if may_be_unlisted {
+                let until = commits.unlisted_until(flushes, self.shared.clock.now());
+                commits.unreadable.push(ManifestFile::of_name(window.key, flushes, entry.len, until));
+                commits.set_behind();
+            }
+            wait(error.to_string(), commits)
+        };
+        if let Some(known) = known {
+            let disk = &*self.shared.disk;
+            let cut = row_file::cut_len(disk, &entry.path, known.bytes);
+            if window.missing().contains(known) && !matches!(cut, Ok(None)) {
+                if !self.is_again {
+                    let error = cut.err();
+                    tracing::warn!(?error, file = %entry.path.display(), "a file of rows that was missing is shorter than it was, or cannot be opened; it is used once it is whole, or after plumbago repair");
+                }
+                return Ok(None);
+            }
+            let cut = match cut {
+                Ok(cut) => cut,
+                Err(error) => return wait_for_disk(error, commits),
+            };
+            // That no block is lost is seen only where all are read. Later, flushes wait meanwhile, and such a file waits as the others do.
+            let now = self.shared.clock.instant();
+            if let Some(len) = cut
+                && (self.is_again || row_file::lacks_blocks(disk, &entry.path, expected))
+                && window.is_unsettled(&entry.path, len, known.bytes, now)
+            {
+                return wait("it is shorter than it was".to_owned(), commits);
+            }
         }
         let is_unreadable = |opened: &Result<RowFile, OpenError>| matches!(opened, Err(OpenError::Unreadable(_)));
         let mut opened = open();
@@ -538,16 +558,7 @@ impl Opening<'_> {
                 }
                 Ok(Some(Ok(file)))
             }
-            Err(OpenError::Io(error)) => {
-                report(format!("{error}; {UNTIL_READ}"), None);
-                if may_be_unlisted {
-                    let until = commits.unlisted_until(flushes, self.shared.clock.now());
-                    commits.unreadable.push(ManifestFile::of_name(window.key, flushes, entry.len, until));
-                    commits.set_behind();
-                }
-                commits.unreadable.extend(known);
-                Ok(Some(Err(Waits)))
-            }
+            Err(OpenError::Io(error)) => wait_for_disk(error, commits),
             Err(OpenError::Unreadable(how)) => {
                 put_aside(how, commits);
                 Ok(None)

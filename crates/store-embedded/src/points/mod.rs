@@ -443,7 +443,7 @@ impl Points {
                 let path = self.dir.join(file.path());
                 let disk = &*self.shared.disk;
                 // One that is being copied is not back yet. First, because all of such a file is read to open it.
-                disk.exists(&path) && !row_file::is_cut(disk, &path, file.bytes) && row_file::may_open(disk, &path)
+                disk.exists(&path) && row_file::is_whole(disk, &path, file.bytes) && row_file::may_open(disk, &path)
             };
             // Before the locks, as in `open_again`.
             if window.missing().iter().any(is_back) {

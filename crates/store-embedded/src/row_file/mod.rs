@@ -18,7 +18,7 @@ pub use check::{DamagedPart, FileCheck, FileReport, check_file};
 pub(crate) use file_header::{Flushes, Header, LEN as HEADER, VERSION, newer, store_of};
 pub(crate) use index::Index;
 pub(crate) use open::{
-    BlockError, OpenError, header_of, is_cut, lacks_blocks, len_of, may_open, newest_slot, written_by,
+    BlockError, OpenError, cut_len, header_of, is_whole, lacks_blocks, len_of, may_open, newest_slot, written_by,
 };
 pub(crate) use reader::{Bounds, Lookup, MISSING, Missed, ReadFrom, RowFile, is_short_of_something};
 pub(crate) use row_block::{MarkedBlock, RowsOfBlock};

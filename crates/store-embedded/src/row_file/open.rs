@@ -142,31 +142,37 @@ pub(crate) fn len_of(disk: &dyn Disk, path: &Path) -> io::Result<u64> {
     disk.open(path, Open::Read)?.len()
 }
 
-/// Whether a file that had so many `bytes` is shorter and has no footer: it is being copied, its end is cut off, or the disk gives
-/// a length of before. Reads only its end.
-pub(crate) fn is_cut(disk: &dyn Disk, path: &Path, bytes: u64) -> bool {
-    let read = || -> io::Result<(Box<dyn DiskFile>, u64)> {
-        let file = retried(|| disk.open(path, Open::Read))?;
+/// The length of a file that had so many `bytes`, where it is shorter and has no footer: it is being copied, its end is cut off, or the
+/// disk gives a length of before. Reads only its end.
+pub(crate) fn cut_len(disk: &dyn Disk, path: &Path, bytes: u64) -> io::Result<Option<u64>> {
+    let (file, len) = retried(|| {
+        let file = disk.open(path, Open::Read)?;
         let len = file.len()?;
         Ok((file, len))
-    };
-    let Some((file, len)) = read().ok().filter(|(_, len)| *len < bytes) else { return false };
-    match read_part(&*file, len.checked_sub(footer::LEN as u64), &mut false, Footer::parse) {
+    })?;
+    if bytes <= len {
+        return Ok(None);
+    }
+    let is_cut = match read_part(&*file, len.checked_sub(footer::LEN as u64), &mut false, Footer::parse) {
         Ok(Ok(footer)) => !fits(&footer, len),
         Ok(Err(_)) => true,
         Err(_) => false,
-    }
+    };
+    Ok(is_cut.then_some(len))
 }
 
-/// Whether a file that had so many `bytes` is cut, as [`is_cut`], and lacks blocks, or so much that no block can be read. Reads all
-/// of a file that is cut.
-pub(crate) fn lacks_blocks(disk: &dyn Disk, path: &Path, expected: Header, bytes: u64) -> bool {
-    is_cut(disk, path, bytes)
-        && match open(disk, path, Some(expected)) {
-            Ok(opened) if opened.index_at.is_some() => false,
-            Ok(opened) => opened.index().is_ok_and(|(index, _)| opened.len <= index.ends_at()),
-            Err(error) => matches!(error, OpenError::Unreadable(_)),
-        }
+/// Whether a file that had so many `bytes` can be opened, and is not cut, see [`cut_len`].
+pub(crate) fn is_whole(disk: &dyn Disk, path: &Path, bytes: u64) -> bool {
+    cut_len(disk, path, bytes).is_ok_and(|cut| cut.is_none())
+}
+
+/// Whether a file without a footer lacks blocks, or so much that no block can be read. Reads all of it.
+pub(crate) fn lacks_blocks(disk: &dyn Disk, path: &Path, expected: Header) -> bool {
+    match open(disk, path, Some(expected)) {
+        Ok(opened) if opened.index_at.is_some() => false,
+        Ok(opened) => opened.index().is_ok_and(|(index, _)| opened.len <= index.ends_at()),
+        Err(error) => matches!(error, OpenError::Unreadable(_)),
+    }
 }
 
 /// As [`open`], of a file that is open.
