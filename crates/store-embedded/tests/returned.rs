@@ -215,6 +215,39 @@ fn of_a_file_that_is_back_without_its_end_only_the_end_is_read() {
 }
 
 #[test]
+fn a_file_that_is_back_without_its_end_opens_no_other_one_that_the_disk_does_not_return() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let [first, second, _] = three(&store, data.path()).try_into().unwrap();
+    let bytes = fs::read(&second).unwrap();
+    fs::remove_file(&second).unwrap();
+    drop(EmbeddedDriver::open(&store, options(data.path())).unwrap());
+    fs::write(&second, &bytes[..bytes.len() / 2]).unwrap();
+    let (is_bad, opened, written) =
+        (Arc::new(AtomicBool::new(true)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (is_bad_now, counted, counted_writes, path) = (is_bad.clone(), opened.clone(), written.clone(), second.clone());
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, of| {
+        counted.fetch_add(u64::from(call == Call::Open && of == path), Relaxed);
+        counted_writes.fetch_add(u64::from(call == Call::Write), Relaxed);
+        (call == Call::Read && of == first && is_bad_now.load(Relaxed)).then(|| io::Error::from_raw_os_error(5))
+    });
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { clock: clock.clone(), disk: Arc::new(disk), ..Host::system() };
+    let driver = EmbeddedDriver::open(&store, EmbeddedOptions { host, ..options(data.path()) }).unwrap();
+    for _ in 0..3 {
+        let before = (opened.load(Relaxed), written.load(Relaxed));
+        clock.advance(Duration::from_secs(61));
+        driver.look_after_files();
+        // The manifest is written under the locks of flushes.
+        assert_eq!((opened.load(Relaxed) - before.0, written.load(Relaxed) - before.1), (2, 0));
+    }
+    is_bad.store(false, Relaxed);
+    clock.advance(Duration::from_secs(61));
+    driver.look_after_files();
+    assert_eq!((read(&driver, 0), driver.status().missing_files), ((vec![0.5], false), 1));
+}
+
+#[test]
 fn a_merged_file_that_grew_is_kept() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

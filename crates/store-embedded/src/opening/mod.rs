@@ -133,17 +133,21 @@ pub(crate) fn find(
     Ok(found)
 }
 
-/// Whether a file of a window can be opened that is not in use. Reads all of those, without any lock.
+/// Whether a file of a window can be opened that is not in use. Reads all of those, without any lock, but for missing ones that are back
+/// without their ends: these are not used.
 pub(crate) fn may_open(shared: &Arc<Shared>, window: &Window) -> bool {
-    let Ok(entries) = retried(|| shared.disk.read_dir(&window.dir)) else { return false };
-    let files = window.files();
-    let is_used = |flushes: Flushes| files.iter().any(|file| file.header().flushes == flushes);
-    let mut waiting = entries
-        .iter()
-        .filter(|entry| entry.name.to_str().and_then(Flushes::of_file_name).is_some_and(|flushes| !is_used(flushes)));
+    let disk = &*shared.disk;
+    let Ok(entries) = retried(|| disk.read_dir(&window.dir)) else { return false };
+    let (files, missing) = (window.files(), window.missing());
+    let is_waiting = |entry: &&DirEntry| {
+        let Some(flushes) = entry.name.to_str().and_then(Flushes::of_file_name) else { return false };
+        let is_used = files.iter().any(|file| file.header().flushes == flushes);
+        let is_whole = |file: &ManifestFile| row_file::is_whole(disk, &entry.path, file.bytes);
+        !is_used && missing.iter().filter(|file| file.flushes == flushes).all(is_whole)
+    };
+    let waiting: Vec<&DirEntry> = entries.iter().filter(is_waiting).collect();
     // One that is gone is found missing.
-    let is_none = waiting.clone().next().is_none();
-    is_none || waiting.any(|entry| row_file::may_open(&*shared.disk, &entry.path))
+    waiting.is_empty() || waiting.iter().any(|entry| row_file::may_open(disk, &entry.path))
 }
 
 /// Finds the files of a window again, after some could not be opened; `known` are those that the manifest has. No

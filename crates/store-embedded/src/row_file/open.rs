@@ -180,8 +180,8 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
     let len = file.len().map_err(OpenError::Io)?;
     let mut problems = Vec::new();
     let mut problem = |what, offset, bytes, how: String| problems.push(Problem { what, offset, bytes, how });
-    let mut is_footer_unread = false;
-    let header = read_part(&*file, Some(0), &mut false, Header::parse)?;
+    let (mut is_header_unread, mut is_footer_unread) = (false, false);
+    let header = read_part(&*file, Some(0), &mut is_header_unread, Header::parse)?;
     let footer_at = len.checked_sub(footer::LEN as u64);
     let footer = read_part(&*file, footer_at, &mut is_footer_unread, Footer::parse)?;
     if let Err(how) = &header {
@@ -190,6 +190,10 @@ pub(super) fn open_file(file: Box<dyn DiskFile>, expected: Option<Header>) -> Re
     let footer = match footer {
         Ok(footer) if fits(&footer, len) => footer,
         bad => {
+            if let (Err(how), true, None) = (&header, is_header_unread, expected) {
+                // The blocks cannot be checked.
+                return Err(OpenError::Io(io::Error::other(how.clone())));
+            }
             let how = bad.err().unwrap_or_else(|| "the file has another length than its footer says".to_owned());
             problem("footer of a file of rows", footer_at.unwrap_or(0), footer::LEN as u64, how);
             let opened = open_by_walk(file, len, header, expected, problems);
