@@ -263,6 +263,24 @@ fn a_merged_file_that_grew_is_kept() {
 }
 
 #[test]
+fn a_merged_file_that_got_nothing_but_its_end_is_removed() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let bytes = fs::read(&second).unwrap();
+    fs::write(&second, &bytes[..bytes.len() - 4]).unwrap();
+    let opened = options(data.path());
+    let driver = EmbeddedDriver::open(&store, opened.clone()).unwrap();
+    assert_eq!(read(&driver, 1), (vec![0.5], false));
+    let before = found(&opened);
+    fs::write(&second, &bytes).unwrap();
+    driver.settle().unwrap();
+    assert_eq!((files(&driver).len(), second.exists(), found(&opened)), (1, false, before));
+    drop(driver);
+    assert!(!has(data.path().join("damaged"), ".rows"));
+}
+
+#[test]
 fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

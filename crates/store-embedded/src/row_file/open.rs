@@ -166,6 +166,15 @@ pub(crate) fn is_whole(disk: &dyn Disk, path: &Path, bytes: u64) -> bool {
     cut_len(disk, path, bytes).is_ok_and(|cut| cut.is_none())
 }
 
+/// Where the blocks of a file end, by its footer. `None` where the file is of another seal, or without an end.
+pub(super) fn blocks_end(disk: &dyn Disk, path: &Path, seal: u32) -> io::Result<Option<u64>> {
+    let file = disk.open(path, Open::Read)?;
+    let len = file.len()?;
+    let footer = read_part(&*file, len.checked_sub(footer::LEN as u64), &mut false, Footer::parse);
+    let footer = footer.ok().and_then(Result::ok);
+    Ok(footer.filter(|footer| footer.seal == seal && fits(footer, len)).map(|footer| footer.index_offset))
+}
+
 /// Whether a file without a footer lacks blocks, or so much that no block can be read. Reads all of it.
 pub(crate) fn lacks_blocks(disk: &dyn Disk, path: &Path, expected: Header) -> bool {
     match open(disk, path, Some(expected)) {

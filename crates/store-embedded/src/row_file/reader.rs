@@ -559,8 +559,13 @@ impl Drop for RowFile {
         if !self.is_obsolete.load(Relaxed) || self.is_expired.load(Relaxed) {
             return;
         }
-        let removed = super::open::len_of(&*self.shared.disk, &self.path).and_then(|len| {
-            if len == self.len {
+        let disk = &*self.shared.disk;
+        let removed = super::open::len_of(disk, &self.path).and_then(|len| {
+            // Without its footer, it may have had all of its blocks.
+            let had_blocks = || {
+                super::open::blocks_end(disk, &self.path, self.seal).map(|end| end.is_some_and(|end| end <= self.len))
+            };
+            if len == self.len || self.index_at.is_none() && had_blocks()? {
                 self.shared.disk.remove_file(&self.path)
             } else {
                 self.keep(len);
