@@ -52,10 +52,13 @@ impl Emptying {
     /// Counts the time since `before`, and deletes what is old enough. Returns up to when time is counted, whether or not all was deleted.
     fn look(&self, before: Instant) -> (Instant, io::Result<()>) {
         let now = self.host.clock.instant();
-        if let Err(error) = self.trash.add_running(now.saturating_duration_since(before)) {
-            return (before, Err(error));
-        }
-        (now, if self.time.doubt().is_none() { self.empty() } else { Ok(()) })
+        let counted = self.trash.add_running(now.saturating_duration_since(before));
+        let until = if counted.is_ok() { now } else { before };
+        // Also where time cannot be counted: a disk that is full has no room for the count either. Entries are younger then.
+        let emptied = if self.time.doubt().is_none() { self.empty() } else { Ok(()) };
+        let counted =
+            counted.map_err(|error| io::Error::new(error.kind(), format!("counting the running time: {error}")));
+        (until, emptied.and(counted))
     }
 
     fn empty(&self) -> io::Result<()> {
@@ -137,6 +140,33 @@ mod tests {
         assert_eq!(trash.entries().unwrap().len(), 2, "in doubt");
         make_room(&trash, &JudgingTime::of(clock), &host, data);
         assert_eq!(trash.entries().unwrap(), []);
+    }
+
+    #[test]
+    fn a_disk_that_is_full_empties_the_trash_though_the_running_time_cannot_be_counted() {
+        let (data, disk) = (Path::new("/data"), SimulatedDisk::new());
+        disk.create_dir_all(data).unwrap();
+        let clock = Arc::new(ManualClock::at(1_795_000_000));
+        let host = Host { clock: clock.clone(), disk: Arc::new(disk.clone()), ..Host::system() };
+        let trash = Arc::new(Trash::open(&host, data));
+        let time = Arc::new(JudgingTime::of(clock.clone()));
+        let keep = Duration::from_secs(86_400);
+        let emptying = Emptying { trash, time, host, data: data.to_owned(), keep };
+        disk.open(&data.join("old"), host::Open::Create).unwrap().write_all(&[0; 1000]).unwrap();
+        emptying.trash.move_in(&data.join("old")).unwrap();
+        disk.set_capacity(1000);
+        let begin = emptying.host.clock.instant();
+        clock.advance(keep / 3);
+        let (counted, emptied) = emptying.look(begin);
+        assert_eq!((counted, emptied.unwrap_err().kind()), (begin, io::ErrorKind::StorageFull));
+        assert_eq!(emptying.trash.entries().unwrap(), []);
+        // With room, the time of before counts.
+        disk.set_capacity(u64::MAX);
+        disk.open(&data.join("new"), host::Open::Create).unwrap().write_all(&[0; 1000]).unwrap();
+        emptying.trash.move_in(&data.join("new")).unwrap();
+        let (counted, emptied) = emptying.look(begin);
+        emptied.unwrap();
+        assert_eq!((counted, emptying.trash.entries().unwrap()[0].age), (begin + keep / 3, keep / 3));
     }
 
     #[test]
