@@ -7,10 +7,11 @@ use std::{
 };
 
 use host::{Clock, DamagedFolder, Disk, DiskFile, Host, Open, Trash, utc};
+use parking_lot::Mutex;
 use quick_cache::{Weighter, sync::Cache};
 use store::{Damage, DamageLog};
 
-use crate::row_file::{Index, MarkedBlock};
+use crate::row_file::{Index, MarkedBlock, Obsolete};
 
 /// What a finding says of a file of rows that the manifest does not have.
 pub(crate) const UNLISTED: &str = "the manifest does not have it; its rows are used";
@@ -58,6 +59,8 @@ pub(crate) struct Shared {
     data: PathBuf,
     cache: Cache<Place, Cached, Bytes>,
     open: Cache<u64, Arc<dyn DiskFile>>,
+    /// Files to be removed.
+    obsolete: Mutex<Vec<Obsolete>>,
 }
 
 impl Shared {
@@ -75,6 +78,7 @@ impl Shared {
             data: data.to_owned(),
             cache,
             open: Cache::new(OPEN_FILES),
+            obsolete: Mutex::default(),
         }
     }
 
@@ -99,6 +103,27 @@ impl Shared {
     /// Forgets an open file, so that its bytes are free once it is removed.
     pub(crate) fn close(&self, number: u64) {
         self.open.remove(&number);
+    }
+
+    /// Leaves the removal of a file to [`Shared::remove_obsolete`].
+    pub(crate) fn remove_later(&self, file: Obsolete) {
+        self.obsolete.lock().push(file);
+    }
+
+    /// Removes the files that are no longer used. Waits for the disk.
+    pub(crate) fn remove_obsolete(&self) {
+        let obsolete = std::mem::take(&mut *self.obsolete.lock());
+        for file in obsolete {
+            match file.remove(&*self.disk, &self.damaged_folder) {
+                Ok(damage) => damage.into_iter().for_each(|damage| {
+                    self.report(Damage { file: self.shown(file.path()), ..damage });
+                }),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => {
+                    tracing::warn!(%error, file = %file.path().display(), "cannot remove a merged file; it takes up space until the next start");
+                }
+            }
+        }
     }
 
     /// The path as reports have it.
@@ -143,5 +168,11 @@ impl Shared {
                 ),
             }
         }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.remove_obsolete();
     }
 }

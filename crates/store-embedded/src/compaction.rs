@@ -109,9 +109,10 @@ impl Rounds {
         }
     }
 
-    /// Opens files that could not be opened or found, and merges until nothing is due.
+    /// Removes files that are no longer used, opens those that could not be opened or found, and merges until nothing is due.
     pub(crate) fn look(&mut self, tables: &Tables, merges: &Merges, is_stopped: &dyn Fn() -> bool) {
         let Rounds { unopened, missing, watch } = self;
+        tables.points.shared.remove_obsolete();
         unopened.try_again(tables);
         missing.look_again(tables);
         // Also in the middle of a large merge.

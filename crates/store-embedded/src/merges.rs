@@ -162,8 +162,8 @@ impl Merges {
         range: Range<usize>,
         (is_last, may_be_long): (bool, bool),
     ) -> Result<bool, MergeFailed> {
-        let files = window.files();
-        let files = &files[range];
+        let all = window.files();
+        let files = &all[range];
         let bytes: u64 = files.iter().map(|file| file.len()).sum();
         let free = with.points.shared.disk.free_bytes(&window.dir);
         if free.is_ok_and(|free| free < bytes.saturating_add(with.reserve_bytes)) {
@@ -181,7 +181,10 @@ impl Merges {
                 looked_at.set(Some(clock.instant()));
             }
         };
-        match merge_files(with, window, files, is_last, &between) {
+        let merged = merge_files(with, window, files, is_last, &between);
+        drop(all);
+        with.points.shared.remove_obsolete();
+        match merged {
             Ok(true) => {
                 self.merged.fetch_add(1, Relaxed);
                 self.written_bytes.fetch_add(bytes, Relaxed);

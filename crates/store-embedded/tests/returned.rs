@@ -281,6 +281,31 @@ fn a_merged_file_that_got_nothing_but_its_end_is_removed() {
 }
 
 #[test]
+fn a_read_that_ends_after_a_merge_removes_no_file() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let (open, path) = (Arc::new(OnceLock::<Weak<EmbeddedDriver>>::new()), second.clone());
+    let (of_disk, is_merged) = (open.clone(), AtomicBool::new(false));
+    // A merge, in the middle of a read.
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, of| {
+        let driver = of_disk.get().and_then(Weak::upgrade).filter(|_| call == Call::Read && of == path);
+        if let Some(driver) = driver.filter(|_| !is_merged.swap(true, Relaxed)) {
+            std::thread::spawn(move || driver.settle().unwrap()).join().unwrap();
+        }
+        None
+    });
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    let driver = Arc::new(EmbeddedDriver::open(&store, EmbeddedOptions { host, ..options(data.path()) }).unwrap());
+    open.set(Arc::downgrade(&driver)).unwrap();
+    assert_eq!(read(&driver, 1), (vec![0.5], false));
+    // The thread that read may be one that answers other queries, too.
+    assert_eq!((files(&driver).len(), second.exists()), (1, true));
+    driver.look_after_files();
+    assert!(!second.exists());
+}
+
+#[test]
 fn a_file_that_is_short_at_a_start_is_used_when_it_is_whole() {
     let data = tempfile::tempdir().unwrap();
     let store = data.path().join("store");

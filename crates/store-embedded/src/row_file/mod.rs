@@ -11,12 +11,14 @@ mod open;
 mod walk;
 
 mod check;
+mod obsolete;
 mod reader;
 mod writer;
 
 pub use check::{DamagedPart, FileCheck, FileReport, check_file};
 pub(crate) use file_header::{Flushes, Header, LEN as HEADER, VERSION, newer, store_of};
 pub(crate) use index::Index;
+pub(crate) use obsolete::Obsolete;
 pub(crate) use open::{
     BlockError, OpenError, cut_len, header_of, is_whole, lacks_blocks, len_of, may_open, newest_slot, written_by,
 };

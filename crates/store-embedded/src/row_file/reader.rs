@@ -19,6 +19,7 @@ use super::{
     file_header::Header,
     footer::Summary,
     index::{Entry, Index},
+    obsolete::Obsolete,
     open::{BlockError, IndexAt, OpenError, Opened, Problem, open, read_block, read_index},
     row_block::MarkedBlock,
     writer::Written,
@@ -300,7 +301,7 @@ impl RowFile {
         wait
     }
 
-    /// Removes the file when its last reader is done. The manifest no longer names it.
+    /// Removes the file once its last reader is done. The manifest no longer names it.
     pub(crate) fn remove_after_use(&self) {
         self.is_obsolete.store(true, Relaxed);
     }
@@ -518,26 +519,6 @@ impl RowFile {
         self.shared.report(Damage { what, file, how, bytes: *bytes, ..Damage::default() });
     }
 
-    /// Moves a merged file aside, in place of removing it: it was being copied while it was read, and what came since may be nowhere
-    /// else.
-    fn keep(&self, bytes: u64) {
-        let how = format!(
-            "it had {} bytes when it was merged, and has {bytes} now: what came since is in no answer",
-            self.len
-        );
-        let moved_to = self.shared.damaged_folder.move_in(&self.path, &how).ok();
-        self.shared.report(Damage {
-            what: "file of rows",
-            file: self.shared.shown(&self.path),
-            how,
-            bytes,
-            moved_to,
-            metrics: Some(self.summary.metrics),
-            span: Some(self.summary.first.span_to(self.summary.last, self.header.table.stage)),
-            ..Damage::default()
-        });
-    }
-
     fn report_unreadable(&self, error: &io::Error) {
         if !self.is_expired.load(Relaxed) {
             self.shared.report(Damage {
@@ -559,21 +540,15 @@ impl Drop for RowFile {
         if !self.is_obsolete.load(Relaxed) || self.is_expired.load(Relaxed) {
             return;
         }
-        let disk = &*self.shared.disk;
-        let removed = super::open::len_of(disk, &self.path).and_then(|len| {
-            // Without its footer, it may have had all of its blocks.
-            let had_blocks = || {
-                super::open::blocks_end(disk, &self.path, self.seal).map(|end| end.is_some_and(|end| end <= self.len))
-            };
-            if len == self.len || self.index_at.is_none() && had_blocks()? {
-                self.shared.disk.remove_file(&self.path)
-            } else {
-                self.keep(len);
-                Ok(())
-            }
+        // This thread may be one that must not wait for the disk.
+        self.shared.remove_later(Obsolete {
+            path: std::mem::take(&mut self.path),
+            len: self.len,
+            seal: self.seal,
+            has_footer: self.index_at.is_some(),
+            stage: self.header.table.stage,
+            summary: self.summary,
+            is_expired: self.is_expired.clone(),
         });
-        if let Err(error) = removed {
-            tracing::warn!(%error, file = %self.path.display(), "cannot remove a merged file; it takes up space until the next start");
-        }
     }
 }
