@@ -63,7 +63,8 @@ impl Headers {
                     headers.read_before.extend(replaced_by(&*file, &Seal::new(header.store, number)));
                 }
                 if header.previous != 0 {
-                    headers.ends.insert(header.previous, header.previous_len);
+                    let counts = headers.ends.entry(header.previous).or_insert(0);
+                    *counts = header.previous_len.max(*counts);
                 }
             }
         }
@@ -99,8 +100,11 @@ pub(crate) fn reaches(disk: &dyn Disk, dir: &Path, store: u128, end: LogEnd) -> 
         Err(_) => return true,
         Ok(headers) => headers,
     };
-    if end.file <= headers.replaced || headers.there.iter().any(|number| end.file < *number) {
+    if end.file <= headers.replaced {
         return true;
+    }
+    if let Some(counts) = headers.ends.get(&end.file) {
+        return end.bytes <= *counts;
     }
     if !headers.there.contains(&end.file) {
         return false;

@@ -88,6 +88,8 @@ pub(crate) struct RecordLog {
     last_read: u64,
     /// Where the last record of each file ended, or bytes that could not be read.
     ends_at: BTreeMap<u64, u64>,
+    /// The length up to which a file counts that a later one continues, also where it is not there.
+    continued: BTreeMap<u64, u64>,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
     wants_rewrite: bool,
     /// Whether `damaged/` did not take all damaged bytes: the files stay until it does.
@@ -122,6 +124,12 @@ impl RecordLog {
         let absent = folder.known.filter(|end| replaced < end.file && !is_there(&end.file));
         let is_missing = |before: &u64| replaced < *before && !is_there(before);
         let missing = headers.values().map(|header| header.previous).filter(is_missing).max();
+        let mut continued = BTreeMap::new();
+        for header in headers.values().filter(|header| 0 < header.previous) {
+            // A start that did not find the file behind one begins another behind the same.
+            let counts = continued.entry(header.previous).or_insert(0);
+            *counts = header.previous_len.max(*counts);
+        }
         let mut log = RecordLog {
             files: LogFiles::default(),
             tail: None,
@@ -129,6 +137,7 @@ impl RecordLog {
             replaced,
             last_read: 0,
             ends_at: BTreeMap::new(),
+            continued,
             wants_rewrite: false,
             has_unkept: false,
             has_unread: !unread.is_empty(),
@@ -141,10 +150,11 @@ impl RecordLog {
             folder,
         };
         log.lost.extend(missing.map(|before| (None, (before, u64::MAX))));
-        let numbers: Vec<u64> = headers.keys().copied().collect();
-        for &number in &numbers {
-            let next = headers.values().find(|header| header.previous == number);
-            log.read_file(number, next.map(|next| next.previous_len), &mut each)?;
+        let last = headers.keys().next_back().copied();
+        // Behind a file that is not there now, and that comes later, nothing may be appended to the one before it.
+        let last = last.filter(|last| absent.is_none_or(|end| end.file < *last));
+        for &number in headers.keys() {
+            log.read_file(number, Some(number) == last, &mut each)?;
         }
         // Behind damage the next record is found. A new file at each start would be without end while the log is not written again.
         if log.has_unread {
@@ -182,13 +192,12 @@ impl RecordLog {
 
     /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now.
     pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
-        let last = self.files.0.read().last_key_value().map_or(0, |(number, _)| *number);
-        if end.file <= self.replaced || end.file < last {
-            // The folder reports a missing file that a later one continues.
+        if end.file <= self.replaced {
             return Some(true);
         }
-        if end.file == last {
-            return Some(self.ends_at.get(&last).is_some_and(|ends_at| end.bytes <= *ends_at));
+        // The folder reports what is missing of a file that a later one continues.
+        if let Some(read) = self.continued.get(&end.file).or_else(|| self.ends_at.get(&end.file)) {
+            return Some(end.bytes <= *read);
         }
         (!self.folder.host.disk.exists(&self.folder.path(end.file))).then_some(false)
     }
@@ -246,16 +255,17 @@ impl RecordLog {
         self.wants_rewrite
     }
 
-    /// Reads a file up to `end`, or to its own end if it is the last one.
+    /// Reads a file up to where a later one continues it, or to its own end. The last one is appended to from then on.
     fn read_file(
         &mut self,
         number: u64,
-        end: Option<u64>,
+        is_last: bool,
         each: &mut dyn FnMut(Place, u8, &[u8]),
     ) -> Result<(), StoreError> {
         let path = self.folder.path(number);
         let mut file = self.folder.open_to_append(number)?;
         let found = file.len().map_err(io_error(format!("reading {}", path.display())))?;
+        let end = self.continued.get(&number).copied();
         let wanted = end.unwrap_or(found);
         let (what, reporter) = (self.folder.what, &self.folder.reporter);
         if found < wanted {
@@ -331,11 +341,12 @@ impl RecordLog {
         }
         if end.is_none() {
             // What a killed process wrote, and the name of the file, may be in memory only.
-            let settled = if good_until < found { file.set_len(good_until) } else { Ok(()) };
+            let is_cut = is_last && good_until < found;
+            let settled = if is_cut { file.set_len(good_until) } else { Ok(()) };
             let settled = settled.and_then(|()| file.sync_data());
             let settled = settled.and_then(|()| self.folder.host.disk.sync_dir(&self.folder.dir));
             match settled.and_then(|()| file.seek(SeekFrom::Start(good_until))) {
-                Ok(_) => self.tail = Some(number),
+                Ok(_) => self.tail = is_last.then_some(number),
                 Err(error) => {
                     tracing::error!(%error, file = %path.display(), "cannot sync a file of the store; its records are written to another one");
                     (is_damaged, is_unsure) = (true, true);

@@ -37,8 +37,12 @@ fn open(data: &Path, damage: &DamageLog) -> Result<(RecordLog, Written), StoreEr
 }
 
 fn open_on(data: &Path, disk: Arc<dyn Disk>, damage: &DamageLog) -> Result<(RecordLog, Written), StoreError> {
+    open_in(folder(data, disk, damage))
+}
+
+fn open_in(folder: LogFolder) -> Result<(RecordLog, Written), StoreError> {
     let mut records = Vec::new();
-    let log = RecordLog::open(folder(data, disk, damage), |_, kind, payload| {
+    let log = RecordLog::open(folder, |_, kind, payload| {
         // As tables do.
         if kind != REPLACED {
             records.push((kind, payload.to_vec()));
@@ -401,4 +405,65 @@ fn a_log_is_not_written_again_while_damaged_bytes_that_are_not_kept_cannot_be_re
     rewrite(&mut log, &found).unwrap();
     let kept = std::fs::read_dir(data.path().join("damaged")).unwrap().map(|entry| entry.unwrap().path());
     assert!(kept.into_iter().any(|path| std::fs::read(path).unwrap().windows(4).any(|four| four == [0xff; 4])));
+}
+
+/// A disk that fails each sync of a file of the log.
+fn not_syncing(file: &'static str) -> Arc<dyn Disk> {
+    let fault =
+        move |call, path: &Path| (call == Call::Sync && path.ends_with(file)).then(|| io::Error::other("injected"));
+    Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault))
+}
+
+#[test]
+fn what_comes_while_the_newest_of_several_files_is_away_is_read_when_it_is_back() {
+    let data = tempfile::tempdir().unwrap();
+    let (first, second) = (data.path().join("names/00000001.log"), data.path().join("names/00000002.log"));
+    write(&mut open(data.path(), &DamageLog::new()).unwrap().0, &records(0..3)).unwrap();
+    let (mut log, _) = open_on(data.path(), not_syncing("00000001.log"), &DamageLog::new()).unwrap();
+    write(&mut log, &records(3..6)).unwrap();
+    let counts = std::fs::metadata(&first).unwrap().len();
+    let end = log.files().end();
+    assert_eq!(end.map(|end| end.file), Some(2));
+    drop(log);
+
+    let away = data.path().join("away");
+    std::fs::rename(&second, &away).unwrap();
+    for new in [50, 51] {
+        // The first of them was not flushed: the manifest still knows the second file.
+        let folder = LogFolder { known: end, ..folder(data.path(), Arc::new(SystemDisk), &DamageLog::new()) };
+        let (mut log, _) = open_in(folder).unwrap();
+        assert_eq!((log.is_incomplete(), log.reaches(end.unwrap())), (true, Some(false)));
+        write(&mut log, &records(new..new + 1)).unwrap();
+    }
+    assert_eq!(std::fs::metadata(&first).unwrap().len(), counts);
+    std::fs::rename(&away, &second).unwrap();
+    let damage = DamageLog::new();
+    let (log, found) = open(data.path(), &damage).unwrap();
+    assert_eq!((found, damage.totals().0), ([records(0..6), records(50..52)].concat(), 0));
+    assert_eq!(std::fs::read_dir(data.path().join("names")).unwrap().count(), 3);
+
+    // An earlier program went on in the first file: what it wrote there is not read, and that is said.
+    for (bytes, is_read) in [(counts, true), (counts + 1, false)] {
+        let end = LogEnd { file: 1, bytes };
+        assert_eq!(log.reaches(end), Some(is_read));
+        assert_eq!(reaches(&SystemDisk, &data.path().join("names"), 7 << 90, end), is_read);
+    }
+}
+
+#[test]
+fn records_go_to_no_file_in_front_of_the_last() {
+    let (data, first, bytes) = small();
+    let end = LogEnd { file: 1, bytes: bytes.len() as u64 };
+    std::fs::remove_file(&first).unwrap();
+    let folder = LogFolder { known: Some(end), ..folder(data.path(), Arc::new(SystemDisk), &DamageLog::new()) };
+    write(&mut open_in(folder).unwrap().0, &records(50..51)).unwrap();
+    // A copy of it is still under way.
+    std::fs::write(&first, &bytes[..bytes.len() - 5]).unwrap();
+    let (mut log, _) = open_on(data.path(), not_syncing("00000002.log"), &DamageLog::new()).unwrap();
+    assert_eq!(std::fs::read(&first).unwrap(), bytes[..bytes.len() - 5]);
+    std::fs::write(&first, &bytes).unwrap();
+    write(&mut log, &records(51..52)).unwrap();
+    drop(log);
+    let (_, found) = open(data.path(), &DamageLog::new()).unwrap();
+    assert_eq!(found, [records(0..10), records(50..52)].concat());
 }
