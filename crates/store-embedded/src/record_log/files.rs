@@ -40,6 +40,8 @@ pub(super) struct LogFile {
     pub(super) file: Arc<dyn DiskFile>,
     pub(super) seal: Seal,
     pub(super) len: u64,
+    /// Bytes that it has at most, as far as this process knows: any, once a write of it has failed.
+    pub(super) most: u64,
     /// Whether a sync of it failed at the start, or its last bytes are damaged: fewer records may be on the disk.
     pub(super) is_unsure: bool,
 }

@@ -356,7 +356,7 @@ impl RecordLog {
         self.wants_rewrite |= is_damaged || is_corrected;
         let len = if end.is_some() { found.min(wanted) } else { good_until };
         is_unsure |= ends_at < len;
-        self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len, is_unsure });
+        self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len, most: found, is_unsure });
         Ok(())
     }
 
@@ -431,18 +431,29 @@ impl RecordLog {
                 // Nothing may be between the records before and those after.
                 let is_cut = file.set_len(len).and_then(|()| self.folder.open_at(number, len));
                 match is_cut {
-                    Ok(file) => _ = self.files.0.write().insert(number, LogFile { file, seal, len, is_unsure: false }),
-                    Err(_) => self.tail = None,
+                    Ok(file) => self.insert(number, file, seal, len),
+                    Err(_) => self.give_up_tail(number),
                 }
                 return Err(AppendError::Write(error));
             }
         };
         if let Err(error) = file.sync_data() {
-            self.tail = None;
+            self.give_up_tail(number);
             return Err(AppendError::Sync(error));
         }
-        self.files.0.write().insert(number, LogFile { file, seal, len: end, is_unsure: false });
+        self.insert(number, file, seal, end);
         Ok(len)
+    }
+
+    /// A file that is on the disk as it is.
+    fn insert(&self, number: u64, file: Arc<dyn DiskFile>, seal: Seal, len: u64) {
+        self.files.0.write().insert(number, LogFile { file, seal, len, most: len, is_unsure: false });
+    }
+
+    /// Appends to another file, behind a write whose bytes may be in this one.
+    fn give_up_tail(&mut self, number: u64) {
+        self.tail = None;
+        self.files.0.write().entry(number).and_modify(|file| file.most = u64::MAX);
     }
 
     /// The number of a new file behind the others.
@@ -499,10 +510,15 @@ impl RecordLog {
         Ok(())
     }
 
-    /// The files as they are now; without those that the disk does not return whole.
+    /// The files as they are now; without those that the disk does not return whole, and those that are longer than when they were
+    /// read: nothing else has what is behind that.
     fn sources(&self) -> Vec<Replaced> {
         let files = self.files.0.read();
-        files.iter().filter_map(|(number, file)| Replaced::of(*number, &*file.file).ok()).collect()
+        let of = |(number, file): (&u64, &LogFile)| {
+            let source = Replaced::of(*number, &*file.file).ok()?;
+            (source.bytes <= file.most).then_some(source)
+        };
+        files.iter().filter_map(of).collect()
     }
 
     /// Keeps and reports what is damaged now. What was reported at the start is not reported again. Returns whether all of it is kept.
@@ -543,7 +559,7 @@ impl RecordLog {
         let len = write_draft(&*self.folder.host.disk, &self.folder.dir, &header, fill).map_err(failed())?;
         let file = self.folder.open_at(number, len).map_err(failed())?;
         let seal = Seal::new(header.store, number);
-        self.files.0.write().insert(number, LogFile { file, seal, len, is_unsure: false });
+        self.insert(number, file, seal, len);
         self.tail = Some(number);
         Ok(number)
     }

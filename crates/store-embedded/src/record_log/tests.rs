@@ -343,28 +343,48 @@ fn a_file_that_an_earlier_program_replaced_is_kept() {
 
 #[test]
 fn a_file_that_is_longer_than_a_rewrite_has_read_is_kept() {
-    let data = tempfile::tempdir().unwrap();
-    let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
-    write(&mut log, &records(0..6)).unwrap();
-    let path = data.path().join("names/00000001.log");
-    let before = std::fs::metadata(&path).unwrap().len();
-    write(&mut log, &records(6..10)).unwrap();
-    let bytes = std::fs::read(&path).unwrap();
-    // A network disk gives a length of before.
-    let is_stale = Arc::new(AtomicBool::new(true));
-    let stale = is_stale.clone();
-    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_lengths(move |path, len| {
-        if path.ends_with("00000001.log") && stale.load(Relaxed) { before } else { len }
-    });
+    for is_right_before in [false, true] {
+        let data = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
+        write(&mut log, &records(0..6)).unwrap();
+        let path = data.path().join("names/00000001.log");
+        let before = std::fs::metadata(&path).unwrap().len();
+        write(&mut log, &records(6..10)).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        // A network disk gives a length of before.
+        let is_stale = Arc::new(AtomicBool::new(true));
+        let stale = is_stale.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_changed_lengths(move |path, len| {
+            if path.ends_with("00000001.log") && stale.load(Relaxed) { before } else { len }
+        });
+        let damage = DamageLog::new();
+        let (mut log, found) = open_on(data.path(), Arc::new(disk), &damage).unwrap();
+        is_stale.store(!is_right_before, Relaxed);
+        log.rewrite(|draft| {
+            is_stale.store(false, Relaxed);
+            found.iter().try_for_each(|(kind, payload)| draft.put(*kind, payload).map(drop))
+        })
+        .unwrap();
+        let moved = damage.examples().remove(0).moved_to.unwrap();
+        assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), bytes);
+    }
+}
+
+#[test]
+fn a_rewrite_removes_a_file_with_what_a_failed_write_left() {
+    let (data, path, _) = small();
     let damage = DamageLog::new();
-    let (mut log, found) = open_on(data.path(), Arc::new(disk), &damage).unwrap();
-    log.rewrite(|draft| {
-        is_stale.store(false, Relaxed);
-        found.iter().try_for_each(|(kind, payload)| draft.put(*kind, payload).map(drop))
-    })
-    .unwrap();
-    let moved = damage.examples().remove(0).moved_to.unwrap();
-    assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), bytes);
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = fails.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+        (call == Call::Sync && failing.swap(false, Relaxed)).then(|| io::Error::other("injected"))
+    });
+    let (mut log, _) = open_on(data.path(), Arc::new(disk), &damage).unwrap();
+    fails.store(true, Relaxed);
+    write(&mut log, &records(10..11)).unwrap();
+    assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 2);
+    rewrite(&mut log, &records(0..11)).unwrap();
+    assert_eq!((path.exists(), damage.totals().0), (false, 0));
 }
 
 #[test]
