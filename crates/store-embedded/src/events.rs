@@ -77,6 +77,8 @@ struct Cut {
     is_noted: bool,
     /// The ends that would be read if they were put back. Notes of earlier programs do not say which.
     lost_ends: Vec<LogEnd>,
+    /// The end whose note comes before all other records, because writing it failed.
+    owed: Option<LogEnd>,
 }
 
 /// Events on their way to the disk: of several at a time one writes for all.
@@ -154,7 +156,7 @@ impl EventsLog {
         let queue = Queue { last_id, events, bytes, ..Queue::default() };
         notes.retain(|note| note.is_none_or(|lost| !log.is_back(&lost)));
         let lost_ends = notes.iter().flatten().filter(|lost| log.would_be_read(lost)).map(|lost| lost.end).collect();
-        let cut = Mutex::new(Cut { is_noted: !notes.is_empty(), lost_ends });
+        let cut = Mutex::new(Cut { is_noted: !notes.is_empty(), lost_ends, owed: None });
         let files = log.files();
         let (refusals, failures, problem) = (AtomicU64::new(0), AtomicU64::new(0), Mutex::new(None));
         let (log, queue, index) = (Mutex::new(log), Mutex::new(queue), RwLock::new(index));
@@ -171,7 +173,7 @@ impl EventsLog {
         self.log.lock().reaches(end)
     }
 
-    /// Notes durably that the end of the log is lost, and where it was.
+    /// Notes durably that the end of the log is lost, and where it was. After an error the next write notes it first.
     pub(crate) fn note_cut(&self, end: LogEnd) -> Result<(), StoreError> {
         let mut log = self.log.lock();
         {
@@ -181,8 +183,24 @@ impl EventsLog {
             }
             cut.is_noted = true;
             cut.lost_ends.push(end);
+            cut.owed = Some(end);
         }
-        log.write(iter::once((CUT, &encode_end(end)[..])), |_, _, _| {})
+        self.write(&mut log, iter::empty(), |_| {})
+    }
+
+    /// Writes records, durably, and calls `each` with their places.
+    fn write<'r>(
+        &self,
+        log: &mut RecordLog,
+        records: impl Iterator<Item = (u8, &'r [u8])> + Clone,
+        mut each: impl FnMut(Place),
+    ) -> Result<(), StoreError> {
+        let owed = self.cut.lock().owed;
+        if let Some(end) = owed {
+            log.write(iter::once((CUT, &encode_end(end)[..])), |_, _, _| {})?;
+            self.cut.lock().owed = None;
+        }
+        log.write(records, |place, _, _| each(place))
     }
 
     /// Whether the end of the log was lost.
@@ -228,7 +246,7 @@ impl EventsLog {
         let mut queue = self.queue.lock();
         if queue.last_id < last {
             queue.last_id = last;
-            log.write(iter::once((SEEN, &last.to_le_bytes()[..])), |_, _, _| {})?;
+            self.write(&mut log, iter::once((SEEN, &last.to_le_bytes()[..])), |_| {})?;
         }
         Ok(())
     }
@@ -248,7 +266,7 @@ impl EventsLog {
         }
         let mut places = Vec::with_capacity(batch.len());
         let records = batch.iter().map(|(_, _, payload)| (EVENT, &payload[..]));
-        match log.write(records, |place, _, _| places.push(place)) {
+        match self.write(&mut log, records, |place| places.push(place)) {
             Ok(()) => {
                 *self.problem.lock() = None;
                 let mut index = self.index.write();
@@ -337,7 +355,7 @@ impl EventsLog {
     fn delete(&self, log: &mut RecordLog, ids: &[u64]) -> Result<(), StoreError> {
         let payloads: Vec<[u8; 8]> = ids.iter().map(|id| id.to_le_bytes()).collect();
         let mut written = 0;
-        log.write(payloads.iter().map(|id| (DELETED, &id[..])), |place, _, _| written += place.bytes())?;
+        self.write(log, payloads.iter().map(|id| (DELETED, &id[..])), |place| written += place.bytes())?;
         let mut index = self.index.write();
         index.stale += written;
         let bytes = ids.iter().filter_map(|id| index.delete(*id)).sum();

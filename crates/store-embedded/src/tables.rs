@@ -249,7 +249,7 @@ fn note_missing_events(events: &EventsLog, points: &Points) -> bool {
 }
 
 fn cannot_note(error: &StoreError) {
-    tracing::warn!(%error, "cannot note what a log has lost; the next start looks again");
+    tracing::warn!(%error, "cannot note what a log has lost; its next write does");
 }
 
 /// Opens the tables of a folder.

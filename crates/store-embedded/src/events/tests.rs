@@ -1,6 +1,13 @@
-use std::{path::Path, sync::Arc};
+use std::{
+    io,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
+};
 
-use host::{Disk, FailingDisk, Fault, FaultPlan, Host, SeededRandom, SimulatedDisk, SystemDisk};
+use host::{Call, Disk, FailingDisk, Fault, FaultPlan, Host, SeededRandom, SimulatedDisk, SystemDisk};
 use store::DamageLog;
 
 use super::*;
@@ -198,4 +205,28 @@ fn a_note_of_an_earlier_program_that_the_end_is_lost_stays_when_the_log_is_writt
     }
     assert_eq!(events.expire(100).unwrap(), 60);
     assert!(60 * 60_000 < events.disk_bytes());
+}
+
+#[test]
+fn a_note_that_the_end_is_lost_and_that_the_disk_does_not_take_is_written_before_the_next_event() {
+    let data = tempfile::tempdir().unwrap();
+    let is_full = Arc::new(AtomicBool::new(false));
+    let full = is_full.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        let is_of_log = path.extension().is_some_and(|extension| extension == "log");
+        (call == Call::Write && is_of_log && full.load(Relaxed)).then(|| io::ErrorKind::StorageFull.into())
+    });
+    open(data.path()).put(&event(1, 10)).unwrap();
+    let events = open_with(data.path(), Arc::new(disk), EventLimits::default(), &DamageLog::new());
+    is_full.store(true, Relaxed);
+    let end = LogEnd { file: 1, bytes: events.disk_bytes() + 60 };
+    assert_eq!(events.reaches(end), Some(false));
+    assert!(events.note_cut(end).is_err());
+    assert!(events.put(&event(2, 100)).is_err());
+    is_full.store(false, Relaxed);
+    events.put(&event(3, 100)).unwrap();
+    drop(events);
+    // The log is as long as it was.
+    let events = open(data.path());
+    assert_eq!((events.reaches(end), events.is_cut(), times(&events)), (Some(true), true, vec![1, 3]));
 }

@@ -363,7 +363,7 @@ impl RecordLog {
     /// Makes the first file of a log that has none.
     pub(crate) fn make_file(&mut self) -> Result<(), StoreError> {
         if self.files.0.read().is_empty() {
-            self.begin_file()?;
+            self.begin_file(std::iter::empty())?;
         }
         Ok(())
     }
@@ -381,19 +381,17 @@ impl RecordLog {
         if records.clone().next().is_none() {
             return Ok(());
         }
-        let mut has_failed = false;
         let (file, mut offset) = loop {
-            let number = match self.tail {
-                Some(number) => {
-                    self.check_length(number)?;
-                    number
-                }
-                None => self.begin_file()?,
+            let Some(number) = self.tail else {
+                // With the file, or not at all: a note that the one before is missing would else not be known to be owed.
+                break (self.begin_file(records.clone())?, HEADER as u64);
             };
+            self.check_length(number)?;
             match self.append(number, records.clone()) {
                 Ok(offset) => break (number, offset),
-                Err(AppendError::Sync(_)) if !has_failed => has_failed = true,
-                Err(AppendError::Write(source) | AppendError::Sync(source)) => {
+                // There is no tail any more.
+                Err(AppendError::Sync) => {}
+                Err(AppendError::Write(source)) => {
                     let what = format!("writing {}", self.folder.path(number).display());
                     return Err(StoreError::Io { what, source });
                 }
@@ -437,9 +435,9 @@ impl RecordLog {
                 return Err(AppendError::Write(error));
             }
         };
-        if let Err(error) = file.sync_data() {
+        if file.sync_data().is_err() {
             self.give_up_tail(number);
-            return Err(AppendError::Sync(error));
+            return Err(AppendError::Sync);
         }
         self.insert(number, file, seal, end);
         Ok(len)
@@ -456,11 +454,13 @@ impl RecordLog {
         self.files.0.write().entry(number).and_modify(|file| file.most = u64::MAX);
     }
 
-    /// The number of a new file behind the others.
-    fn begin_file(&mut self) -> Result<u64, StoreError> {
+    /// The number of a new file behind the others, which begins with these records.
+    fn begin_file<'r>(&mut self, mut records: impl Iterator<Item = (u8, &'r [u8])>) -> Result<u64, StoreError> {
         let last = self.files.0.read().last_key_value().map(|(number, file)| (*number, file.len));
         let (previous, previous_len) = last.unwrap_or_default();
-        self.add_file(0, (previous, previous_len), |_| Ok(()))
+        self.add_file(0, (previous, previous_len), |draft| {
+            records.try_for_each(|(kind, payload)| draft.put(kind, payload).map(drop))
+        })
     }
 
     /// Writes a file that replaces all others. `fill` puts everything that counts into it. After an error the others
@@ -590,7 +590,7 @@ fn write_in_pieces<'r>(
 
 enum AppendError {
     Write(io::Error),
-    Sync(io::Error),
+    Sync,
 }
 
 #[cfg(test)]

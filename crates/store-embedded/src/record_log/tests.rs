@@ -471,6 +471,36 @@ fn what_comes_while_the_newest_of_several_files_is_away_is_read_when_it_is_back(
 }
 
 #[test]
+fn a_file_that_is_begun_has_its_first_records_or_is_not_there() {
+    let (data, first, bytes) = small();
+    let end = LogEnd { file: 1, bytes: bytes.len() as u64 };
+    std::fs::remove_file(&first).unwrap();
+    let known = |disk| LogFolder { known: Some(end), ..folder(data.path(), disk, &DamageLog::new()) };
+    for call in [Call::Write, Call::Sync, Call::Rename] {
+        let fault = move |now, path: &Path| {
+            let is_of_log = path.parent().is_some_and(|folder| folder.ends_with("names"));
+            (now == call && is_of_log).then(|| io::Error::other("injected"))
+        };
+        let (mut log, _) = open_in(known(Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault)))).unwrap();
+        assert!(write(&mut log, &records(50..51)).is_err(), "{call:?}");
+        assert_eq!(std::fs::read_dir(first.parent().unwrap()).unwrap().count(), 0, "{call:?}");
+    }
+    let fault = |call, path: &Path| {
+        (call == Call::Write && path.ends_with("00000002.log")).then(|| io::Error::other("injected"))
+    };
+    let (mut log, _) = open_in(known(Arc::new(FailingDisk::new(Arc::new(SystemDisk), fault)))).unwrap();
+    write(&mut log, &records(50..51)).unwrap();
+    drop(log);
+    assert_eq!(open(data.path(), &DamageLog::new()).unwrap().1, records(50..51));
+    std::fs::remove_file(data.path().join("names/00000002.log")).unwrap();
+    // A file of an earlier program, which did not note there that the one before is missing.
+    let header = Header { table: *b"name", store: 7 << 90, number: 2, replaces: 0, previous: 0, previous_len: 0 };
+    write_draft(&SystemDisk, first.parent().unwrap(), &header, |_| Ok(())).unwrap();
+    assert_eq!(open_in(known(Arc::new(SystemDisk))).unwrap().0.reaches(end), Some(false));
+    assert!(!reaches(&SystemDisk, first.parent().unwrap(), 7 << 90, end));
+}
+
+#[test]
 fn records_go_to_no_file_in_front_of_the_last() {
     let (data, first, bytes) = small();
     let end = LogEnd { file: 1, bytes: bytes.len() as u64 };
