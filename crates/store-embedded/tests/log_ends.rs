@@ -228,6 +228,39 @@ fn names_that_come_again_do_not_end_the_report_of_lost_deletions() {
 }
 
 #[test]
+fn the_right_log_in_the_place_of_the_shorter_one_is_reported_also_where_less_came_than_was_lost() {
+    for log in [NAMES, EVENTS] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        let before = flushed(dir, |driver| {
+            block_on(driver.put_metrics((6..60).map(record).collect())).unwrap();
+            (0..40).for_each(|n| put_event(driver, &format!("lost {n}")));
+        });
+        let whole = std::fs::read(dir.join(log)).unwrap();
+        std::fs::write(dir.join(log), &whole[..before[usize::from(log == EVENTS)]]).unwrap();
+        let (driver, _) = open(dir);
+        block_on(driver.begin(MetricId(60))).unwrap();
+        block_on(driver.delete_metrics(vec![MetricId(3)])).unwrap();
+        put_event(&driver, "meanwhile");
+        sync(&driver);
+        drop(driver);
+        assert!(std::fs::metadata(dir.join(log)).unwrap().len() < whole.len() as u64);
+        std::fs::write(dir.join(log), &whole).unwrap();
+        for start in 0..3 {
+            assert_eq!(reported(dir), 1, "{log}, before start {start}");
+            let (driver, options) = open(dir);
+            let found = options.damage.examples();
+            let is_cut = |damage: &store::Damage| damage.how.contains("the end of the log");
+            assert!(found.len() == 1 && found.iter().all(is_cut), "{log}, start {start}: {found:?}");
+            put_event(&driver, "later");
+            sync(&driver);
+        }
+        repair(dir);
+        assert_eq!((reported(dir), open(dir).1.damage.totals().0), (0, 0), "{log}");
+    }
+}
+
+#[test]
 fn a_file_that_is_back_ends_its_report_also_with_an_id_that_was_never_named() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

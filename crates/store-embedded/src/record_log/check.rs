@@ -103,14 +103,31 @@ pub(crate) fn reaches(disk: &dyn Disk, dir: &Path, store: u128, end: LogEnd) -> 
     if end.file <= headers.replaced {
         return true;
     }
+    let path = dir.join(file_name(end.file));
+    if has_record_across(disk, &path, store, end) {
+        return false;
+    }
     if let Some(counts) = headers.ends.get(&end.file) {
         return end.bytes <= *counts;
     }
     if !headers.there.contains(&end.file) {
         return false;
     }
-    let read = check_file(disk, &dir.join(file_name(end.file)), "record", Some(store), |_, _| ());
+    let read = check_file(disk, &path, "record", Some(store), |_, _| ());
     read.map_or(true, |report| end.bytes <= report.ends_at)
+}
+
+/// Whether a record is across a place up to which a file is known: it is another file than the one that was there. False where it
+/// cannot be read.
+fn has_record_across(disk: &dyn Disk, path: &Path, store: u128, end: LogEnd) -> bool {
+    let Ok(file) = disk.open(path, Open::Read) else { return false };
+    let mut is_across = false;
+    walk(&*file, file.len().unwrap_or(0), &Seal::new(store, end.file), |part| {
+        if let Part::Record(offset, _, payload) = part {
+            is_across |= offset < end.bytes && end.bytes < offset + (FRAME + payload.len()) as u64;
+        }
+    });
+    is_across
 }
 
 /// Reads all of a file that counts, and calls `each` with kind and payload of every record. `store` is that of the spec, for

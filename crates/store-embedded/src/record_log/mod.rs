@@ -88,6 +88,8 @@ pub(crate) struct RecordLog {
     last_read: u64,
     /// Where the last record of each file ended, or bytes that could not be read.
     ends_at: BTreeMap<u64, u64>,
+    /// Whether a record is across the place up to which the log is known: another file than the one that was there.
+    is_other: bool,
     /// The length up to which a file counts that a later one continues, also where it is not there.
     continued: BTreeMap<u64, u64>,
     /// Whether damaged or unsure bytes are in the files, which a rewrite leaves out.
@@ -137,6 +139,7 @@ impl RecordLog {
             replaced,
             last_read: 0,
             ends_at: BTreeMap::new(),
+            is_other: false,
             continued,
             wants_rewrite: false,
             has_unkept: false,
@@ -194,6 +197,9 @@ impl RecordLog {
     pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
         if end.file <= self.replaced {
             return Some(true);
+        }
+        if self.is_other && self.folder.known == Some(end) {
+            return Some(false);
         }
         // The folder reports what is missing of a file that a later one continues.
         if let Some(read) = self.continued.get(&end.file).or_else(|| self.ends_at.get(&end.file)) {
@@ -277,7 +283,8 @@ impl RecordLog {
         let seal = Seal::new(self.folder.store, number);
         let (mut good_until, mut is_damaged, mut is_corrected, mut is_unsure) = (HEADER as u64, false, false, false);
         let (mut records, mut unread, mut damaged, mut ends_at) = (0_u64, 0, 0, HEADER as u64);
-        let (lost, mut has_unkept) = (&mut self.lost, false);
+        let known = self.folder.known.filter(|known| known.file == number).map(|known| known.bytes);
+        let (lost, mut has_unkept, mut is_other) = (&mut self.lost, false, false);
         let mut lose = |kind: Option<u8>, offset: u64| {
             let last = lost.entry(kind).or_insert((number, offset));
             *last = (*last).max((number, offset));
@@ -289,6 +296,7 @@ impl RecordLog {
                 good_until = offset + place.bytes();
                 ends_at = good_until;
                 records += 1;
+                is_other |= known.is_some_and(|known| offset < known && known < ends_at);
             }
             Part::Corrected(offset, bytes, kind, payload) => {
                 reporter.bytes(what, &path, offset, bytes, ONE_BIT);
@@ -332,6 +340,7 @@ impl RecordLog {
         });
         self.has_damage |= is_damaged;
         self.has_unkept |= has_unkept;
+        self.is_other |= is_other;
         self.last_read = number;
         self.ends_at.insert(number, ends_at);
         self.hidden_bytes += unread + damaged;
