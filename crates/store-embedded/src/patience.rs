@@ -24,6 +24,11 @@ impl Patience {
         Patience { clock: clock.clone(), until: clock.instant() + patience, is_said: Cell::new(false) }
     }
 
+    /// How long it tries still.
+    pub(crate) fn left(&self) -> Duration {
+        self.until.saturating_duration_since(self.clock.instant())
+    }
+
     /// Calls, and again while the disk returns errors. Blocks.
     pub(crate) fn retry<T>(&self, mut call: impl FnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
         loop {
@@ -31,7 +36,7 @@ impl Patience {
                 Err(error @ StoreError::Io { .. }) => error,
                 done => return done,
             };
-            let left = self.until.saturating_duration_since(self.clock.instant());
+            let left = self.left();
             if left.is_zero() {
                 return Err(error);
             }

@@ -31,7 +31,7 @@ use crate::{
     timeline,
 };
 
-/// How long an opening waits for a log that the manifest knows and that is not there, at most.
+/// How long an opening waits for a log that the manifest knows and that is not there, or shorter, and does not grow.
 const ABSENT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// The tables of a store.
@@ -277,16 +277,10 @@ fn open_in(
         known,
         needs_known: false,
     };
-    let patience = Patience::new(&host.clock, options.read_patience);
-    // A log that is not there is not waited for as long as one that cannot be read: it may have been removed.
-    let for_absent = Patience::new(&host.clock, options.read_patience.min(ABSENT_PATIENCE));
     let of_names = folder("names", *b"name", "names record", ends.names);
     let names = match options.leaves_out_unread_names {
         true => Names::open(LogFolder { when_unread: WhenUnread::GoOnWithTheRest, ..of_names })?,
-        false => match for_absent.retry(|| Names::open(LogFolder { needs_known: true, ..of_names.clone() })) {
-            Err(StoreError::Io { .. }) => patience.retry(|| Names::open(of_names.clone()))?,
-            opened => opened?,
-        },
+        false => open_log(&of_names, options.read_patience, Names::open)?,
     };
     let of_spec = identity.chain.len();
     identity.chain = timeline::with_names(identity.chain, &names.openings());
@@ -311,11 +305,7 @@ fn open_in(
     }
     let of_events = folder("events", *b"evnt", "event", ends.events);
     let events = |folder: LogFolder| EventsLog::open(folder, options.events);
-    let opened = match for_absent.retry(|| events(LogFolder { needs_known: true, ..of_events.clone() })) {
-        Err(StoreError::Io { .. }) => patience.retry(|| events(of_events.clone())),
-        opened => opened,
-    };
-    let events = match opened {
+    let events = match open_log(&of_events, options.read_patience, events) {
         Err(StoreError::Io { .. }) => events(LogFolder { when_unread: WhenUnread::GoOn, ..of_events })?,
         opened => opened?,
     };
@@ -323,6 +313,35 @@ fn open_in(
     let shared = cache::Shared::new(host, data, options.damage.clone(), trash.clone(), options.cache_bytes);
     let points = Points::open(dir, Arc::new(shared), (identity, owner.clone()), is_unsure, manifest)?;
     Ok(NewTables { names, events, points })
+}
+
+/// Opens a log, patiently. One that is not there, or shorter than the manifest knows it, is not waited for as long as one that cannot be
+/// read, unless it grows: it may have been removed, or a power cut has taken its end.
+fn open_log<T>(
+    folder: &LogFolder,
+    patience: Duration,
+    open: impl Fn(LogFolder) -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let clock = &folder.host.clock;
+    let patience = Patience::new(clock, patience);
+    let open_known = || open(LogFolder { needs_known: true, ..folder.clone() });
+    match open_known() {
+        Err(StoreError::Io { .. }) => {}
+        opened => return opened,
+    }
+    let mut len = folder.known_len();
+    loop {
+        let for_absent = Patience::new(clock, patience.left().min(ABSENT_PATIENCE));
+        match for_absent.retry(open_known) {
+            Err(StoreError::Io { .. }) => {}
+            opened => return opened,
+        }
+        let now = folder.known_len();
+        if now <= len || patience.left().is_zero() {
+            return patience.retry(|| open(folder.clone()));
+        }
+        len = now;
+    }
 }
 
 /// Reads the manifest once, and patiently. Where it stays unreadable, a start makes it again of the files, without what only it knows;

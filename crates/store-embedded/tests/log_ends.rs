@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use host::{Call, FailingDisk, Host, SystemDisk};
+use host::{Call, Clock, FailingDisk, Host, ManualClock, SystemDisk};
 use metric::{MetricId, Policy, Stage, Table};
 use store::{Events, MetricRecord, NameStore, NewEvent, PointStore, PolicyChange, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions, cut_logs, lost_names};
@@ -351,6 +351,46 @@ fn a_log_that_is_short_for_a_moment_is_waited_for() {
     let options = EmbeddedOptions { host, read_patience: Duration::from_secs(60), ..EmbeddedOptions::default() };
     let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
     assert_eq!((names(&driver), options.damage.totals().0), (6, 0));
+}
+
+#[test]
+fn a_log_that_is_being_copied_is_waited_for_as_long_as_it_grows() {
+    for is_growing in [true, false] {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = dir.path();
+        flushed(dir, |driver| put_event(driver, "second"));
+        let whole = std::fs::read(dir.join(NAMES)).unwrap();
+        let copied = whole.len() - 100;
+        std::fs::write(dir.join(NAMES), &whole[..copied]).unwrap();
+        let clock = Arc::new(ManualClock::at(1_700_000_000));
+        let (passes, rest) = (clock.clone(), whole.clone());
+        let began = clock.instant();
+        // Each open of the file takes a while, in which some of its bytes come.
+        let copy = move |call, path: &Path| {
+            if call == Call::Open && path.ends_with(NAMES) {
+                passes.advance(Duration::from_secs(2));
+                let len = std::fs::metadata(path).unwrap().len() as usize;
+                if is_growing && len < rest.len() {
+                    std::fs::write(path, &rest[..(len + 10).min(rest.len())]).unwrap();
+                }
+            }
+            None
+        };
+        let disk = FailingDisk::new(Arc::new(SystemDisk), copy);
+        let host = Host { disk: Arc::new(disk), clock: clock.clone(), ..Host::system() };
+        let options = EmbeddedOptions { host, read_patience: Duration::from_secs(60), ..EmbeddedOptions::default() };
+        let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
+        assert_eq!(
+            (names(&driver) == 6, options.damage.totals().0 == 0),
+            (is_growing, is_growing),
+            "{:?}",
+            options.damage.examples()
+        );
+        if !is_growing {
+            let waited = clock.instant() - began;
+            assert!(waited < Duration::from_secs(30), "{waited:?}");
+        }
+    }
 }
 
 #[test]

@@ -71,6 +71,12 @@ impl LogFolder {
         self.known.map_or(0, |end| end.file)
     }
 
+    /// How long the file now is that is known to have been there; `None` where it is not there, or does not say.
+    pub(crate) fn known_len(&self) -> Option<u64> {
+        let path = self.path(self.known.as_ref()?.file);
+        self.host.disk.open(&path, Open::Read).and_then(|file| file.len()).ok()
+    }
+
     pub(super) fn path(&self, number: u64) -> PathBuf {
         self.dir.join(file_name(number))
     }
