@@ -159,7 +159,8 @@ impl Logged {
         if is_noted && self.log.last_lost(DELETED).is_some_and(is_cut) {
             self.new_losses.deleted_below = 0;
         }
-        let new = std::mem::take(&mut self.new_losses);
+        // A log that waits is not written again, and has what earlier starts noted of its damage.
+        let new = std::mem::take(&mut self.new_losses).without(&self.losses);
         self.losses.extend(&new);
         self.report_losses(new.is_none());
         let records = new.records();

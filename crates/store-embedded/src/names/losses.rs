@@ -39,6 +39,16 @@ impl Losses {
         Losses { nameless: IdSet::default(), ..self }
     }
 
+    /// Those that others do not have.
+    pub(super) fn without(mut self, others: &Losses) -> Losses {
+        others.nameless.iter().for_each(|id| _ = self.nameless.remove(id));
+        others.succeeded.iter().for_each(|id| _ = self.succeeded.remove(id));
+        if self.deleted_below <= others.deleted_below {
+            self.deleted_below = 0;
+        }
+        self
+    }
+
     /// Adds others.
     pub(super) fn extend(&mut self, more: &Losses) {
         self.nameless.extend(&more.nameless);

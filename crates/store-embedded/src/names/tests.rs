@@ -245,6 +245,27 @@ fn a_metric_whose_deletion_is_lost_does_not_hide_a_later_one_of_its_name() {
 }
 
 #[test]
+fn losses_in_a_log_that_waits_are_noted_once() {
+    let data = tempfile::tempdir().unwrap();
+    let (path, deletion) = made_again(data.path());
+    let names = open(data.path());
+    names.note_missing(MetricId(0), Some(LogEnd { file: 9, bytes: 99 })).unwrap();
+    drop(names);
+    flip(&path, deletion.start + 14, 3);
+    let place = std::fs::read(&path).unwrap().windows(3).position(|part| part == b"m0.").unwrap();
+    flip(&path, place, 3);
+    let mut bytes = Vec::new();
+    for start in 0..3 {
+        let (names, reported) = reported(data.path());
+        assert_eq!(reported.len(), 3, "{reported:?}");
+        assert!(reported.iter().all(|how| how.contains("found before") == (0 < start)), "start {start}: {reported:?}");
+        names.sync().unwrap();
+        bytes.push(std::fs::metadata(&path).unwrap().len());
+    }
+    assert!(bytes[0] == bytes[1] && bytes[1] == bytes[2], "{bytes:?}");
+}
+
+#[test]
 fn a_lost_deletion_is_reported_until_a_repair() {
     let data = tempfile::tempdir().unwrap();
     let (path, deletion) = made_again(data.path());
