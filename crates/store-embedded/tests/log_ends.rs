@@ -147,6 +147,31 @@ fn events_that_were_flushed_and_are_cut_off_are_reported() {
 }
 
 #[test]
+fn a_rotten_last_record_is_not_a_lost_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| {
+        block_on(driver.delete_metrics(vec![MetricId(2)])).unwrap();
+        put_event(driver, "second");
+    });
+    for log in [NAMES, EVENTS] {
+        let mut bytes = std::fs::read(dir.join(log)).unwrap();
+        *bytes.last_mut().unwrap() ^= 3;
+        std::fs::write(dir.join(log), bytes).unwrap();
+    }
+    assert_eq!(reported(dir), 0);
+    let (driver, options) = open(dir);
+    let found = options.damage.examples();
+    let of = |log: &str| found.iter().filter(|damage| log.starts_with(&damage.file)).count();
+    assert!(0 < of(NAMES) && 0 < of(EVENTS), "{found:?}");
+    assert!(found.iter().all(|damage| !damage.how.contains("the end of the log")), "{found:?}");
+    // The log of names is written again.
+    block_on(driver.begin(MetricId(6))).unwrap();
+    sync(&driver);
+    assert!(!dir.join(NAMES).exists());
+}
+
+#[test]
 fn the_right_log_ends_the_report_also_before_the_next_flush() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

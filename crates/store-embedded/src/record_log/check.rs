@@ -28,7 +28,7 @@ pub struct LogReport {
     pub records: u64,
     /// Bytes at the end of the log that a write left which was cut off. That is normal after a crash.
     pub cut_off: u64,
-    /// Where the last record ends, or bytes that cannot be read.
+    /// Where the last record ends, also one whose payload alone is damaged, or bytes that cannot be read.
     pub ends_at: u64,
     /// What cannot be read, in the order of the file.
     pub damaged: Vec<DamagedPart>,
@@ -174,7 +174,8 @@ pub(crate) fn check_file(
     let counts = end.unwrap_or(bytes).min(bytes);
     let damaged =
         |offset, until: u64, how: String| DamagedPart { offset, ..DamagedPart::of_file(what, until - offset, how) };
-    walk(&*file, counts, &Seal::new(store, number), |part| match part {
+    let seal = Seal::new(store, number);
+    walk(&*file, counts, &seal, |part| match part {
         Part::Record(offset, kind, payload) => {
             report.records += 1;
             report.ends_at = offset + (FRAME + payload.len()) as u64;
@@ -188,6 +189,9 @@ pub(crate) fn check_file(
         }
         Part::Damaged(offset, bytes) => {
             let end = offset + bytes.len() as u64;
+            if seal.kinds(offset, bytes).is_some() {
+                report.ends_at = end;
+            }
             report.damaged.push(damaged(offset, end, "the bytes are not a record".to_owned()));
         }
         Part::Zeros(offset, bytes) => {

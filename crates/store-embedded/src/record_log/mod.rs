@@ -86,7 +86,7 @@ pub(crate) struct RecordLog {
     replaced: u64,
     /// The last file that was there when the log was opened.
     last_read: u64,
-    /// Where the last record of each file ended, or bytes that could not be read.
+    /// Where the last record of each file ended, also one whose payload alone is damaged, or bytes that could not be read.
     ends_at: BTreeMap<u64, u64>,
     /// Whether a record is across the place up to which the log is known: another file than the one that was there.
     is_other: bool,
@@ -314,11 +314,17 @@ impl RecordLog {
             }
             Part::Damaged(offset, bytes) => {
                 has_unkept |= !reporter.bytes(what, &path, offset, bytes, NOT_A_RECORD);
-                match seal.kinds(offset, bytes) {
+                let kinds = seal.kinds(offset, bytes);
+                // Records of this file, whole ones but for their payloads, are not an end that was lost.
+                let kinds_are_known = kinds.is_some();
+                match kinds {
                     Some(kinds) => kinds.into_iter().for_each(|kind| lose(Some(kind), offset)),
                     None => lose(None, offset),
                 }
                 good_until = offset + bytes.len() as u64;
+                if kinds_are_known {
+                    ends_at = good_until;
+                }
                 damaged += bytes.len() as u64;
                 is_damaged = true;
             }
