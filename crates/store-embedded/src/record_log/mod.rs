@@ -6,6 +6,7 @@
 //! 2. After a write that failed, what it left is cut off.
 //! 3. After a sync that failed, the file is not used again: which of its pages are on the disk is not known, and a second
 //!    sync would not say. The next file gets the records, and names the length up to which the file before it counts.
+//! 4. A file that is begun has its first records before it has its name, so that none is there without the note why.
 //!
 //! A file that replaces the others is written whole, synced and renamed before the others go. Damage costs the records
 //! that it touches: reading goes on at the next whole record.
@@ -398,7 +399,7 @@ impl RecordLog {
         }
         let (file, mut offset) = loop {
             let Some(number) = self.tail else {
-                // With the file, or not at all: a note that the one before is missing would else not be known to be owed.
+                // With the file, or not at all: once it is there, nothing else may say that the one before it is missing.
                 break (self.begin_file(records.clone())?, HEADER as u64);
             };
             self.check_length(number)?;
