@@ -143,7 +143,7 @@ impl Follower {
                         self.log.cannot_follow();
                         self.followed.failures.fetch_add(1, Relaxed);
                         if self.failures.is_due(self.clock.instant()).is_some() {
-                            tracing::warn!(%error, "cannot follow the names of other nodes; retrying, and reading all names meanwhile");
+                            tracing::warn!(%error, "cannot follow the names of other nodes; retrying");
                         }
                     }
                 }

@@ -224,19 +224,25 @@ impl NameSync {
         for (metric, id) in batch.into_iter().zip(ids) {
             let is_own = |id: MetricId| unregistered.contains(&id) || began.unregistered.contains(&id);
             match id {
-                Some(id) if is_own(id) && has_changed_ever(id) => {}
-                Some(id) if has_changed(id) => again.push(metric.name),
+                Some(id) if is_own(id) && has_changed_ever(id) => self.ingest.leave_out(id, &metric),
+                Some(id) if has_changed(id) => again.push((metric.name, Some(id))),
                 // It may have been deleted since.
-                None if began.is_spread => again.push(metric.name),
+                None if began.is_spread => again.push((metric.name, None)),
                 _ => now.push((id, metric)),
             }
         }
+        let before: HashMap<String, _> =
+            again.into_iter().map(|(name, id)| (name, id.map(|id| (id, last_change(id))))).collect();
+        let names: Vec<&String> = before.keys().collect();
         let mut looked_up = Vec::new();
-        for names in again.chunks(LOOKUP_BATCH) {
-            looked_up.extend(driver.lookup(names.to_vec()).await?);
+        for names in names.chunks(LOOKUP_BATCH) {
+            looked_up.extend(driver.lookup(names.iter().copied().cloned().collect()).await?);
         }
         // What was followed during the lookups is newer.
         now.retain(|(id, _)| !id.is_some_and(has_changed));
+        looked_up.retain(|metric: &SharedMetric| {
+            before.get(&metric.name).is_none_or(|known| known.is_none_or(|(id, change)| last_change(id) == change))
+        });
         Ok(now.into_iter().map(|(_, metric)| metric).chain(looked_up).collect())
     }
 

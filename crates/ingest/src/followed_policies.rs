@@ -69,9 +69,15 @@ impl PolicyChanges {
             // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
             // stored itself by the policy before is of that one's time.
             let absences = self.absences();
-            let is_of_others = absences.last().is_none_or(|last| last.from <= metric.since)
-                || absences.iter().any(|absence| absence.has(metric.since));
-            let since = if 0 < metric.since && is_of_others { metric.since.min(now.low()) } else { now.low() };
+            let since = match absences.last() {
+                _ if metric.since <= 0 => now.low(),
+                Some(last) if metric.since < last.from => {
+                    // Of an earlier absence: what the process after it stored is of before, which `learn` notes.
+                    let is_missed = absences.iter().any(|absence| absence.has(metric.since));
+                    if is_missed { last.from } else { now.low() }
+                }
+                _ => metric.since.min(now.low()),
+            };
             let since = self.registry.policies(id)?.next_change(since);
             let policy = taken_over(&record.policies.last()?.policy, &metric.policy);
             record.policies.push(PolicyChange { since, policy });
@@ -113,6 +119,25 @@ impl PolicyChanges {
             }
         }
         learnt
+    }
+
+    /// See [`Ingest::leave_out`](crate::Ingest::leave_out).
+    pub(crate) fn leave_out(&self, id: MetricId, metric: &SharedMetric) {
+        let created = self.registry.read().creation(id);
+        if created.is_some_and(|created| self.has_missed((id, created), metric)) {
+            self.are_others_left_out.store(true, Relaxed);
+        }
+    }
+
+    /// Whether others changed a metric in an absence, and that is not noted yet.
+    fn has_missed(&self, (id, created): (MetricId, Timestamp), metric: &SharedMetric) -> bool {
+        let Some(history) = self.registry.policies(id).filter(|_| !metric.earlier.is_empty()) else { return false };
+        let is_noted = |since: Timestamp| history.iter().any(|span| span.since == since);
+        let is_missed = |absence: Absence| {
+            let mut changes = metric.earlier.iter().map(|change| change.since).chain([metric.since]);
+            changes.any(|since| is_in(absence, since) && !is_noted(since))
+        };
+        self.absences_of(created).any(is_missed)
     }
 
     /// Whether [`PolicyChanges::learn`] left anything out since the last call: the caller reads the names again.
@@ -192,15 +217,9 @@ impl PolicyChanges {
                     && (1 < had.len() || one.aggregation == change.policy.aggregation)
             })
         };
-        let is_noted = |since: Timestamp| history.iter().any(|span| span.since == since);
-        let changes = || metric.earlier.iter().map(|change| change.since).chain([metric.since]);
-        let has_missed = !metric.earlier.is_empty()
-            && self
-                .absences_of(created)
-                .any(|absence| changes().any(|since| is_in(absence, since) && !is_noted(since)));
         // Of those without times some may be over.
         let has_front = history.with_times().len() < history.len() && !metric.earlier.is_empty();
-        has_missed || has_front || !metric.earlier.iter().all(is_known)
+        has_front || self.has_missed((id, created), metric) || !metric.earlier.iter().all(is_known)
     }
 
     fn is_current(&self, id: MetricId, policy: &Policy) -> bool {
@@ -232,30 +251,32 @@ impl PolicyChanges {
     }
 
     fn put_in_force(&self, records: &[MetricRecord]) -> (usize, Vec<MetricRecord>) {
-        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        let (mut taken, mut left, mut overtaken) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut memtable = self.memtable.lock();
             for record in records {
                 let [.., before, change] = &record.policies[..] else { continue };
                 let Some(policy) = self.registry.try_intern(&change.policy) else { continue };
-                // A newer one was put in force meanwhile: this one was read before.
                 let is_overtaken = self
                     .registry
                     .policies(record.id)
                     .is_none_or(|history| history.last().is_none_or(|last| last.since != before.since));
-                if memtable.is_theirs(record.id) && !is_overtaken {
+                if !memtable.is_theirs(record.id) {
+                    left.push(record.id);
+                } else if is_overtaken {
+                    // A newer one was put in force meanwhile, also by the tables: this one was read before.
+                    overtaken.push(record.id);
+                } else {
                     memtable.set_policy(record.id, policy);
                     self.registry.set_policy(record.id, policy, change.since);
                     taken.push(record.id);
-                } else {
-                    left.push(record.id);
                 }
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
         // The disk has these with a policy that is not in force: a start would read points of the journal by it. The caller writes them again at
         // once, and what is in force later is written after that.
-        let records = self.registry.records(&left);
+        let records = self.registry.records(&[&left[..], &overtaken].concat());
         self.registration.add(left);
         (taken.len(), records)
     }

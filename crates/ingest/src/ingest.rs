@@ -208,6 +208,11 @@ impl Ingest {
         self.policy_changes.take_left_out()
     }
 
+    /// The caller leaves a metric of the tables out: as [`Ingest::learn`] does, where others changed it while this node did not run.
+    pub fn leave_out(&self, id: MetricId, metric: &SharedMetric) {
+        self.policy_changes.leave_out(id, metric);
+    }
+
     /// All names of the shared tables have been read: unless anything was left out, what others changed while this node did not run is noted,
     /// and the next process does not ask for it again.
     pub fn all_are_read(&self) {

@@ -624,8 +624,9 @@ async fn what_others_did_in_an_absence_is_noted_by_a_later_process_where_the_nex
         batch.point(name.as_bytes(), at, 1.0);
         ingest.accept(&mut batch).await;
     };
-    send(&ingest, "kept", begin).await;
-    send(&ingest, "taken.over", begin).await;
+    for name in ["kept", "taken.over", "as.before"] {
+        send(&ingest, name, begin).await;
+    }
     ingest.close().await.unwrap();
     time.save().unwrap();
     drop(ingest);
@@ -638,17 +639,18 @@ async fn what_others_did_in_an_absence_is_noted_by_a_later_process_where_the_nex
     let (ingest, time) = open_at(dir.path(), &driver, begin + 400, "average").await;
     send(&ingest, "kept", begin + 400).await;
     let changes = [(0, Average), (begin + 100, Max), (begin + 370, Sum)];
-    let all = ["kept", "taken.over"].map(|name| elsewhere(name, &changes));
+    let all = [elsewhere("kept", &changes), elsewhere("taken.over", &changes), elsewhere("as.before", &changes[..2])];
     let otherwise = ingest.kept_otherwise(&all);
     driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await.0, 1);
+    assert_eq!(ingest.take_over(otherwise).await.0, 2);
     let learnt = ingest.learn(&all);
-    assert_eq!((learnt.metrics, learnt.missed.len()), (2, 2));
+    assert_eq!((learnt.metrics, learnt.missed.len()), (3, 3));
     driver.put_metrics(ingest.registry().records(&learnt.missed)).await.unwrap();
     // The process in between went on with what it had, and so does this one.
     let between = [changes[0], changes[1], (begin + 300, Average), changes[2]];
     assert_eq!(methods(&ingest, "taken.over"), between);
     assert_eq!(methods(&ingest, "kept"), [&between[..], &[(begin + 400, Average)]].concat());
+    assert_eq!(methods(&ingest, "as.before"), [&between[..3], &[(begin + 301, Max)]].concat());
     assert_eq!(ingest.learn(&all).metrics, 0, "they are known");
     ingest.all_are_read();
     ingest.close().await.unwrap();

@@ -86,17 +86,18 @@ impl Mark {
         replace_file(disk, path, self.text().as_bytes())
     }
 
-    /// Adds an absence behind the others. They ended while a clock may have been wrong, but not after the process of this mark.
+    /// Adds an absence behind the others, also one of no length. The others ended while a clock may have been wrong, but not after the process of
+    /// this mark.
     pub(super) fn add_absence(&mut self, absence: Absence) {
         for before in &mut self.absences {
             before.until = before.until.min(self.reached);
         }
-        self.absences.push(absence);
         self.absences.retain(|absence| absence.from < absence.until);
-        while MOST_ABSENCES < self.absences.len() {
+        while MOST_ABSENCES <= self.absences.len() {
             let shortest = (0..self.absences.len()).min_by_key(|&at| self.absences[at].until - self.absences[at].from);
             shortest.map(|at| self.absences.remove(at));
         }
+        self.absences.push(absence);
     }
 
     fn text(&self) -> String {
@@ -150,6 +151,11 @@ mod tests {
             mark.add_absence(Absence { from: mark.reached, until: mark.reached + 1 + start % 3 });
         }
         assert_eq!((mark.absences.len(), mark.absences[0]), (MOST_ABSENCES, night));
+        // The newest one always stays.
+        mark.reached += 10;
+        let none = Absence { from: mark.reached, until: mark.reached };
+        mark.add_absence(none);
+        assert_eq!((mark.absences.len(), mark.absences.last()), (MOST_ABSENCES, Some(&none)));
         assert!([499, 1000].iter().all(|&time| !night.has(time)) && night.has(500));
     }
 

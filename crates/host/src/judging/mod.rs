@@ -193,7 +193,7 @@ impl JudgingTime {
         let clock = self.clock.now();
         let known = match mark {
             Some(mut mark) => {
-                mark.add_absence(Absence { from: mark.reached, until: clock });
+                mark.add_absence(Absence { from: mark.reached, until: clock.max(mark.reached) });
                 self.absences = mark.absences;
                 mark.reached
             }

@@ -362,3 +362,13 @@ fn a_start_says_when_no_process_ran_until_that_is_noted() {
     pass(&clock, 1);
     assert_eq!(open(&clock, data.path()).absences(), [Absence { from: TODAY + 72, until: TODAY + 73 }]);
 }
+
+#[test]
+fn a_start_in_the_second_of_the_stop_or_by_a_clock_behind_it_is_after_an_absence_too() {
+    let data = used();
+    for now in [TODAY, TODAY - 5] {
+        let none = Absence { from: TODAY, until: TODAY };
+        assert_eq!(open(&clock(now), data.path()).absences(), [none]);
+        assert!(!none.has(TODAY));
+    }
+}

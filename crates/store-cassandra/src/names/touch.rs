@@ -53,7 +53,8 @@ impl Names {
     /// The rows of at most [`AT_ONCE`] metrics, as far as they are complete, in no order.
     pub(super) async fn known(&self, tables: &Tables, names: Vec<&str>) -> Result<Vec<SharedMetric>, StoreError> {
         const WHAT: &str = "looking metrics up";
-        let permits = names.len().min(self.in_flight) as u32;
+        // Not all: others go on meanwhile.
+        let permits = names.len().min(self.in_flight.div_ceil(2)) as u32;
         let _permits = self.permits.acquire_many(permits).await.expect("it is never closed");
         let asked = self.retry.run(|| self.session.execute_unpaged(&tables.known, (&names,))).await;
         let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
