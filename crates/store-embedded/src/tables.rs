@@ -329,18 +329,20 @@ fn open_log<T>(
         Err(StoreError::Io { .. }) => {}
         opened => return opened,
     }
-    let mut len = folder.known_len();
+    let mut len = folder.known_len().ok();
     loop {
         let for_absent = Patience::new(clock, patience.left().min(ABSENT_PATIENCE));
         match for_absent.retry(open_known) {
             Err(StoreError::Io { .. }) => {}
             opened => return opened,
         }
-        let now = folder.known_len();
-        if now <= len || patience.left().is_zero() {
+        // Where it does not say, it may have grown.
+        let now = folder.known_len().ok();
+        let stands_still = now.zip(len).is_some_and(|(now, len)| now <= len);
+        if stands_still || patience.left().is_zero() {
             return patience.retry(|| open(folder.clone()));
         }
-        len = now;
+        len = now.or(len);
     }
 }
 

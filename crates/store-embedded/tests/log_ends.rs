@@ -419,6 +419,37 @@ fn a_log_that_is_being_copied_is_waited_for_as_long_as_it_grows() {
 }
 
 #[test]
+fn a_look_at_a_growing_log_that_fails_does_not_end_the_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    flushed(dir, |driver| put_event(driver, "second"));
+    let whole = std::fs::read(dir.join(NAMES)).unwrap();
+    std::fs::write(dir.join(NAMES), &whole[..whole.len() - 100]).unwrap();
+    let clock = Arc::new(ManualClock::at(1_700_000_000));
+    let (passes, began) = (clock.clone(), clock.instant());
+    let copy = move |call, path: &Path| {
+        if call != Call::Open || !path.ends_with(NAMES) {
+            return None;
+        }
+        passes.advance(Duration::from_secs(1));
+        // For a while the file cannot be opened, and it is not whole when that ends.
+        if (4..20).contains(&(passes.instant() - began).as_secs()) {
+            return Some(std::io::Error::other("injected"));
+        }
+        let len = std::fs::metadata(path).unwrap().len() as usize;
+        if len < whole.len() {
+            std::fs::write(path, &whole[..(len + 10).min(whole.len())]).unwrap();
+        }
+        None
+    };
+    let disk = FailingDisk::new(Arc::new(SystemDisk), copy);
+    let host = Host { disk: Arc::new(disk), clock, ..Host::system() };
+    let options = EmbeddedOptions { host, read_patience: Duration::from_secs(60), ..EmbeddedOptions::default() };
+    let driver = EmbeddedDriver::open(dir, options.clone()).unwrap();
+    assert_eq!((names(&driver), options.damage.totals().0), (6, 0), "{:?}", options.damage.examples());
+}
+
+#[test]
 fn a_log_that_was_written_again_or_is_newer_than_the_manifest_is_right() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();

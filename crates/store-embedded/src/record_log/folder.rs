@@ -71,10 +71,13 @@ impl LogFolder {
         self.known.map_or(0, |end| end.file)
     }
 
-    /// How long the file now is that is known to have been there; `None` where it is not there, or does not say.
-    pub(crate) fn known_len(&self) -> Option<u64> {
-        let path = self.path(self.known.as_ref()?.file);
-        self.host.disk.open(&path, Open::Read).and_then(|file| file.len()).ok()
+    /// How long the file now is that is known to have been there; 0 where it is not there.
+    pub(crate) fn known_len(&self) -> io::Result<u64> {
+        let Some(known) = &self.known else { return Ok(0) };
+        match retried(|| self.host.disk.open(&self.path(known.file), Open::Read)?.len()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            len => len,
+        }
     }
 
     pub(super) fn path(&self, number: u64) -> PathBuf {
