@@ -445,7 +445,10 @@ impl RecordLog {
                 // Nothing may be between the records before and those after.
                 let is_cut = file.set_len(len).and_then(|()| self.folder.open_at(number, len));
                 match is_cut {
-                    Ok(file) => self.insert(number, file, seal, len),
+                    // Its end is known as little as before.
+                    Ok(file) => {
+                        _ = self.files.0.write().entry(number).and_modify(|now| (now.file, now.most) = (file, len))
+                    }
                     Err(_) => self.give_up_tail(number),
                 }
                 return Err(AppendError::Write(error));

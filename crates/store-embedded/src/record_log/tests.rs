@@ -517,3 +517,23 @@ fn records_go_to_no_file_in_front_of_the_last() {
     let (_, found) = open(data.path(), &DamageLog::new()).unwrap();
     assert_eq!(found, [records(0..10), records(50..52)].concat());
 }
+
+#[test]
+fn a_write_that_fails_behind_a_damaged_end_does_not_make_that_end_known() {
+    let (data, path, bytes) = small();
+    std::fs::write(&path, [&bytes[..], &[0xaa; 60]].concat()).unwrap();
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = fails.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path: &Path| {
+        let is_due = call == Call::Write && path.ends_with("00000001.log") && failing.load(Relaxed);
+        is_due.then(|| io::Error::other("injected"))
+    });
+    let (mut log, _) = open_on(data.path(), Arc::new(disk), &DamageLog::new()).unwrap();
+    assert_eq!(log.files().end(), None);
+    fails.store(true, Relaxed);
+    assert!(write(&mut log, &records(10..11)).is_err());
+    assert_eq!(log.files().end(), None);
+    fails.store(false, Relaxed);
+    write(&mut log, &records(10..11)).unwrap();
+    assert_eq!(log.files().end().map(|end| end.bytes), Some(std::fs::metadata(&path).unwrap().len()));
+}
