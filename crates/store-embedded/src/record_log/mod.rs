@@ -194,7 +194,8 @@ impl RecordLog {
         self.files.check_places(&self.folder.dir)
     }
 
-    /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now.
+    /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now,
+    /// and is the last.
     pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
         if end.file <= self.replaced {
             return Some(true);
@@ -205,6 +206,10 @@ impl RecordLog {
         // The folder reports what is missing of a file that a later one continues.
         if let Some(read) = self.continued.get(&end.file).or_else(|| self.ends_at.get(&end.file)) {
             return Some(end.bytes <= *read);
+        }
+        // While a file cannot be read, its end is not known. Those of the files behind it are.
+        if end.file < self.last_read && self.unread.iter().any(|(unread, _)| *unread == end.file) {
+            return Some(true);
         }
         (!self.folder.host.disk.exists(&self.folder.path(end.file))).then_some(false)
     }

@@ -537,3 +537,18 @@ fn a_write_that_fails_behind_a_damaged_end_does_not_make_that_end_known() {
     write(&mut log, &records(10..11)).unwrap();
     assert_eq!(log.files().end().map(|end| end.bytes), Some(std::fs::metadata(&path).unwrap().len()));
 }
+
+#[test]
+fn the_end_of_later_files_counts_where_an_earlier_one_cannot_be_read() {
+    let (data, _, bytes) = small();
+    let end = LogEnd { file: 1, bytes: bytes.len() as u64 };
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |call, path: &Path| {
+        (call == Call::Read && path.ends_with("00000001.log")).then(|| io::Error::other("injected"))
+    });
+    for reaches in [None, Some(true)] {
+        let folder = LogFolder { known: Some(end), ..folder(data.path(), Arc::new(disk.clone()), &DamageLog::new()) };
+        let (mut log, _) = open_in(folder).unwrap();
+        assert_eq!(log.reaches(end), reaches);
+        write(&mut log, &records(50..51)).unwrap();
+    }
+}
