@@ -10,6 +10,7 @@ use host::{Disk, Open};
 use store::LAST_NUMBER;
 
 use super::{
+    behind::{has_others, not_used},
     draft::file_name,
     folder::WAS_REPLACED,
     frame::{self, FRAME, HEADER, Header, HeaderRead, Seal, VERSION},
@@ -39,6 +40,8 @@ pub struct LogReport {
 struct Headers {
     /// The length up to which a file counts, where a later file says so.
     ends: BTreeMap<u64, u64>,
+    /// Files that continue others, by those.
+    continuing: BTreeMap<u64, Vec<(PathBuf, Seal)>>,
     /// Files up to this number are obsolete.
     replaced: u64,
     /// Obsolete files, as those that replaced them read them.
@@ -65,6 +68,8 @@ impl Headers {
                 if header.previous != 0 {
                     let counts = headers.ends.entry(header.previous).or_insert(0);
                     *counts = header.previous_len.max(*counts);
+                    let continuing = headers.continuing.entry(header.previous).or_default();
+                    continuing.push((entry.path.clone(), Seal::new(header.store, number)));
                 }
             }
         }
@@ -206,6 +211,14 @@ pub(crate) fn check_file(
         }
         Part::Torn(offset) => report.cut_off = counts - offset,
     });
+    if let Some(end) = end {
+        let continuing = headers.continuing.get(&number).into_iter().flatten();
+        let files: Vec<_> =
+            continuing.filter_map(|(path, seal)| Some((disk.open(path, Open::Read).ok()?, seal.clone()))).collect();
+        if has_others((&*file, &seal), end, files.iter().map(|(file, seal)| (&**file, seal.clone()))) {
+            report.damaged.push(damaged(end, bytes, not_used(end)));
+        }
+    }
     if let Some(end) = end.filter(|&end| bytes < end) {
         let how = format!("the file has {bytes} bytes, and the next one says that {end} were written");
         report.damaged.push(damaged(bytes, end, how));

@@ -11,6 +11,7 @@
 //! A file that replaces the others is written whole, synced and renamed before the others go. Damage costs the records
 //! that it touches: reading goes on at the next whole record.
 
+mod behind;
 mod check;
 mod draft;
 mod files;
@@ -32,6 +33,15 @@ use std::{
 use host::DiskFile;
 use store::StoreError;
 
+use self::{
+    behind::{has_others, not_used},
+    draft::{Draft, write_draft},
+    files::LogFile,
+    folder::Found,
+    frame::{FRAME, Header, Seal},
+    replaced::{REPLACED, Replaced},
+    walk::{Part, walk},
+};
 pub use self::{check::LogReport, files::CopiedLog, walk::ONE_BIT};
 pub(crate) use self::{
     check::{check_file, file_bytes, missing_files, number_of, reaches},
@@ -39,14 +49,6 @@ pub(crate) use self::{
     folder::{LogFolder, WhenUnread},
     frame::{HEADER, LONGEST_CORRECTED, LONGEST_PAYLOAD, VERSION, newer, store_of},
     lost_end::{LostEnd, encode_end},
-};
-use self::{
-    draft::{Draft, write_draft},
-    files::LogFile,
-    folder::Found,
-    frame::{FRAME, Header, Seal},
-    replaced::{REPLACED, Replaced},
-    walk::{Part, walk},
 };
 pub(crate) use self::{
     place::{LogEnd, LogEnds, Place},
@@ -159,6 +161,10 @@ impl RecordLog {
         let last = last.filter(|last| absent.is_none_or(|end| end.file < *last));
         for &number in headers.keys() {
             log.read_file(number, Some(number) == last, &mut each)?;
+        }
+        for (&number, &counts) in &log.continued {
+            let continuing = headers.iter().filter(|(_, header)| header.previous == number);
+            log.wants_rewrite |= log.keeps_others(number, counts, continuing.map(|(continuing, _)| *continuing));
         }
         // Behind damage the next record is found. A new file at each start would be without end while the log is not written again.
         if log.has_unread {
@@ -379,6 +385,20 @@ impl RecordLog {
         is_unsure |= ends_at < len;
         self.files.0.write().insert(number, LogFile { file: Arc::from(file), seal, len, most: found, is_unsure });
         Ok(())
+    }
+
+    /// Reports records behind the length up to which a file counts that are in none of the files that continue it. Returns whether there
+    /// are any: then a rewrite keeps the file.
+    fn keeps_others(&self, number: u64, counts: u64, continuing: impl Iterator<Item = u64>) -> bool {
+        let mut files = self.files.0.write();
+        let Some(LogFile { file, seal, .. }) = files.get(&number) else { return false };
+        let of = |number| files.get(&number).map(|LogFile { file, seal, .. }| (&**file, seal.clone()));
+        if !has_others((&**file, seal), counts, continuing.filter_map(of)) {
+            return false;
+        }
+        self.folder.reporter.missing(self.folder.what, &self.folder.path(number), &not_used(counts));
+        files.entry(number).and_modify(|file| file.most = counts);
+        true
     }
 
     /// Makes the first file of a log that has none.

@@ -552,3 +552,64 @@ fn the_end_of_later_files_counts_where_an_earlier_one_cannot_be_read() {
         write(&mut log, &records(50..51)).unwrap();
     }
 }
+
+#[test]
+fn records_behind_the_length_at_which_a_later_file_continues_are_kept() {
+    // The later file continues behind a record of the right one, or inside of it.
+    for meanwhile in [60..60, 60..61] {
+        let data = tempfile::tempdir().unwrap();
+        let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
+        let path = data.path().join("names/00000001.log");
+        write(&mut log, &records(0..6)).unwrap();
+        let before = std::fs::read(&path).unwrap();
+        write(&mut log, &records(6..10)).unwrap();
+        drop(log);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, before).unwrap();
+        write(&mut open(data.path(), &DamageLog::new()).unwrap().0, &records(meanwhile)).unwrap();
+        let (mut log, _) = open_on(data.path(), not_syncing("00000001.log"), &DamageLog::new()).unwrap();
+        write(&mut log, &records(50..51)).unwrap();
+        drop(log);
+
+        std::fs::write(&path, &whole).unwrap();
+        let is_said = |how: &str| how.contains("behind byte");
+        let verified = check_file(&SystemDisk, &path, "names record", Some(7 << 90), |_, _| ()).unwrap();
+        assert!(verified.damaged.iter().any(|part| is_said(&part.how)), "{verified:?}");
+        let damage = DamageLog::new();
+        let (mut log, found) = open(data.path(), &damage).unwrap();
+        assert!(log.wants_rewrite() && found.ends_with(&records(50..51)), "{found:?}");
+        assert!(damage.examples().iter().any(|damage| is_said(&damage.how)), "{:?}", damage.examples());
+        rewrite(&mut log, &found).unwrap();
+        let moved = damage.examples().into_iter().find_map(|damage| damage.moved_to).unwrap();
+        assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), whole);
+    }
+}
+
+#[test]
+fn what_a_failed_sync_left_behind_is_in_the_next_file_and_goes() {
+    // All of it, a part, and bytes that are not a record.
+    for left in [usize::MAX, 9, 0] {
+        let (data, path, bytes) = small();
+        let fails = Arc::new(AtomicBool::new(false));
+        let failing = fails.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+            (call == Call::Sync && failing.swap(false, Relaxed)).then(|| io::Error::other("injected"))
+        });
+        let (mut log, _) = open_on(data.path(), Arc::new(disk), &DamageLog::new()).unwrap();
+        fails.store(true, Relaxed);
+        write(&mut log, &records(10..14)).unwrap();
+        write(&mut log, &records(14..15)).unwrap();
+        drop(log);
+        let mut found = std::fs::read(&path).unwrap();
+        assert!(bytes.len() < found.len());
+        found.truncate(left.saturating_add(bytes.len()));
+        found.extend(vec![0xaa; if left == 0 { 60 } else { 0 }]);
+        std::fs::write(&path, found).unwrap();
+        let verified = check_file(&SystemDisk, &path, "names record", Some(7 << 90), |_, _| ()).unwrap();
+        let damage = DamageLog::new();
+        let (mut log, found) = open(data.path(), &damage).unwrap();
+        assert_eq!((found, log.wants_rewrite(), verified.damaged), (records(0..15), false, Vec::new()));
+        rewrite(&mut log, &records(0..15)).unwrap();
+        assert_eq!((path.exists(), damage.totals().0), (false, 0));
+    }
+}
