@@ -36,7 +36,7 @@ const QUIET_FOR_EACH_MIB: Duration = Duration::from_millis(500);
 /// A merge runs in the middle of another one that has at least so many times its bytes.
 const SMALLER: u64 = 8;
 
-/// Interval between two looks for such merges.
+/// Interval between two looks for such merges, and for files that no reader uses any more.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Time without merges of a window after one that failed.
@@ -176,8 +176,12 @@ impl Merges {
             let now = clock.instant();
             let began = looked_at.get().unwrap_or(now);
             looked_at.set(Some(began));
-            if may_be_long && LOOK_EVERY <= now.saturating_duration_since(began) {
-                self.merge_meanwhile(with, &larger);
+            if LOOK_EVERY <= now.saturating_duration_since(began) {
+                // What only a reader still used is room for the next merge.
+                with.points.shared.remove_obsolete();
+                if may_be_long {
+                    self.merge_meanwhile(with, &larger);
+                }
                 looked_at.set(Some(clock.instant()));
             }
         };

@@ -6,6 +6,7 @@ use std::{
     sync::{
         Arc, Mutex, OnceLock, Weak,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        mpsc,
     },
     time::{Duration, Instant},
 };
@@ -303,6 +304,62 @@ fn a_read_that_ends_after_a_merge_removes_no_file() {
     assert_eq!((files(&driver).len(), second.exists()), (1, true));
     driver.look_after_files();
     assert!(!second.exists());
+}
+
+#[test]
+fn a_merged_file_goes_in_the_middle_of_the_next_merge_once_its_reader_has_ended() {
+    let data = tempfile::tempdir().unwrap();
+    let store = data.path().join("store");
+    let second = three(&store, data.path()).remove(1);
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let (reads, is_reading) = mpsc::channel();
+    let (goes_on, may_go_on) = mpsc::channel();
+    let (ends, has_ended) = mpsc::channel();
+    let (may_go_on, has_ended) = (Mutex::new(may_go_on), Mutex::new(has_ended));
+    let is_next = Arc::new(AtomicBool::new(false));
+    let is_left = Arc::new(Mutex::new(Vec::new()));
+    let (of_disk, passes, left, path) = (is_next.clone(), clock.clone(), is_left.clone(), second.clone());
+    let is_held = Arc::new(AtomicBool::new(true));
+    let held = is_held.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, of| {
+        if call != Call::Read {
+            return None;
+        }
+        if of == path && !of_disk.load(Relaxed) && !held.swap(true, Relaxed) {
+            reads.send(()).unwrap();
+            may_go_on.lock().unwrap().recv().unwrap();
+        }
+        if of_disk.load(Relaxed) && of.parent() != path.parent() && of.extension().is_some_and(|rows| rows == "rows") {
+            let mut left = left.lock().unwrap();
+            if left.is_empty() {
+                goes_on.send(()).unwrap();
+                has_ended.lock().unwrap().recv().unwrap();
+            }
+            left.push(path.exists());
+            passes.advance(Duration::from_secs(2));
+        }
+        None
+    });
+    let host = Host { disk: Arc::new(disk), clock, ..Host::system() };
+    let driver = Arc::new(EmbeddedDriver::open(&store, EmbeddedOptions { host, ..options(data.path()) }).unwrap());
+    is_held.store(false, Relaxed);
+    let of_reader = driver.clone();
+    let reader = std::thread::spawn(move || {
+        assert_eq!(read(&of_reader, 1), (vec![0.5], false));
+        ends.send(()).unwrap();
+    });
+    is_reading.recv().unwrap();
+    driver.settle().unwrap();
+    for id in 0..3 {
+        block_on(driver.write(vec![Run { first_slot: 28_533_000, ..run(id) }])).unwrap();
+        block_on(driver.sync()).unwrap();
+    }
+    assert!(second.exists());
+    is_next.store(true, Relaxed);
+    driver.settle().unwrap();
+    reader.join().unwrap();
+    let is_left = is_left.lock().unwrap();
+    assert_eq!((is_left.first(), is_left.last()), (Some(&true), Some(&false)), "{is_left:?}");
 }
 
 #[test]
