@@ -23,7 +23,7 @@ use crate::{
     buffer::Buffer,
     lost::{self, Lost},
     manifest::ManifestFile,
-    row_file::{self, Lookup, Missed, ReadFrom, RowFile},
+    row_file::{self, Flushes, Header, Lookup, Missed, ReadFrom, RowFile},
     row_key::RowKey,
     rows::Recoder,
     window_key::{WindowKey, folder},
@@ -129,6 +129,12 @@ impl Window {
     /// Whether a file of it cannot be opened. It may be opened later.
     pub(crate) fn is_incomplete(&self) -> bool {
         self.is_incomplete.load(Acquire)
+    }
+
+    /// The header of a file that is in the place of these flushes.
+    pub(crate) fn header_of(&self, store: u128, flushes: Flushes) -> Header {
+        let (table, window) = self.key;
+        Header { store, table, window, flushes }
     }
 
     /// The folder is on the disk for good.

@@ -183,3 +183,23 @@ fn a_file_that_a_start_could_not_read_is_not_waited_for_once_its_window_has_expi
     drop(driver);
     assert!(!fs::read_to_string(store.join("manifest")).unwrap().contains("3-3"));
 }
+
+#[test]
+fn a_file_that_lacks_its_end_is_used_after_a_minute_also_where_its_header_cannot_be_read() {
+    let data = tempfile::tempdir().unwrap();
+    let files = seven(data.path());
+    let bytes = fs::read(&files[2]).unwrap();
+    fs::write(&files[2], &bytes[..bytes.len() / 2]).unwrap();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), |_, _| None).with_bad_sector("3-3.rows", 0..1);
+    let clock = Arc::new(ManualClock::at(1_795_000_000));
+    let host = Host { disk: Arc::new(disk), clock: clock.clone(), ..Host::system() };
+    let opened = EmbeddedOptions { host, ..options(data.path()) };
+    let driver = EmbeddedDriver::open(&data.path().join("store"), opened.clone()).unwrap();
+    let is_waiting = || opened.damage.examples().iter().any(|damage| damage.how.ends_with("retrying"));
+    assert!(is_waiting(), "{:?}", opened.damage.examples());
+    for _ in 0..3 {
+        clock.advance(Duration::from_secs(61));
+        driver.look_after_files();
+    }
+    assert!(!is_waiting(), "{:?}", opened.damage.examples());
+}

@@ -33,7 +33,7 @@ use crate::{
     commits::{Commits, MANIFEST, Unlisted},
     lost::{self, Lost},
     manifest::{self, Manifest, ManifestFile, not_its_place, table_of},
-    row_file::{self, Flushes, Header, MISSING, OpenError, RowFile},
+    row_file::{self, Flushes, MISSING, OpenError, RowFile},
     timeline,
     window::Window,
     window_key::{WindowKey, folder},
@@ -135,19 +135,24 @@ pub(crate) fn find(
 
 /// Whether a file of a window can be opened that is not in use. Reads all of those, without any lock, but for missing ones that are back
 /// without their ends: these are not used.
-pub(crate) fn may_open(shared: &Arc<Shared>, window: &Window) -> bool {
+pub(crate) fn may_open(shared: &Arc<Shared>, store: u128, window: &Window) -> bool {
     let disk = &*shared.disk;
+    let flushes_of = |entry: &DirEntry| entry.name.to_str().and_then(Flushes::of_file_name);
     let Ok(entries) = retried(|| disk.read_dir(&window.dir)) else { return false };
     let (files, missing) = (window.files(), window.missing());
     let is_waiting = |entry: &&DirEntry| {
-        let Some(flushes) = entry.name.to_str().and_then(Flushes::of_file_name) else { return false };
+        let Some(flushes) = flushes_of(entry) else { return false };
         let is_used = files.iter().any(|file| file.header().flushes == flushes);
         let is_whole = |file: &ManifestFile| row_file::is_whole(disk, &entry.path, file.bytes);
         !is_used && missing.iter().filter(|file| file.flushes == flushes).all(is_whole)
     };
     let waiting: Vec<&DirEntry> = entries.iter().filter(is_waiting).collect();
+    let may_open = |entry: &&DirEntry| {
+        let expected = flushes_of(entry).map(|flushes| window.header_of(store, flushes));
+        expected.is_some_and(|expected| row_file::may_open(disk, &entry.path, expected))
+    };
     // One that is gone is found missing.
-    waiting.is_empty() || waiting.iter().any(|entry| row_file::may_open(disk, &entry.path))
+    waiting.is_empty() || waiting.iter().any(may_open)
 }
 
 /// Finds the files of a window again, after some could not be opened; `known` are those that the manifest has. No
@@ -459,8 +464,7 @@ impl Opening<'_> {
         known: Option<&ManifestFile>,
         commits: &mut Commits,
     ) -> Result<Option<Result<RowFile, Waits>>, StoreError> {
-        let (table, number) = window.key;
-        let expected = Header { store: self.ours.store, table, window: number, flushes };
+        let expected = window.header_of(self.ours.store, flushes);
         let damage = |how: String, moved_to: Option<String>| Damage {
             what: "file of rows",
             file: self.shared.shown(&entry.path),

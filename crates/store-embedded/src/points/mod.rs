@@ -421,13 +421,13 @@ impl Points {
     /// Opens the files that could not be opened before. Returns whether some still cannot. Flushes wait while the files of
     /// a window are opened again.
     pub(crate) fn open_again(&self) -> Result<bool, StoreError> {
-        let now = self.shared.clock.instant();
+        let (now, store) = (self.shared.clock.instant(), self.identity.read().store);
         for window in self.windows().into_iter().filter(|window| window.is_incomplete()) {
             if window.has_unsettled(&*self.shared.disk, now) {
                 continue;
             }
             // Before the locks: a disk that hangs must not stop flushes.
-            if !opening::may_open(&self.shared, &window) {
+            if !opening::may_open(&self.shared, store, &window) {
                 continue;
             }
             self.find_again(&window)?;
@@ -438,12 +438,16 @@ impl Points {
     /// Uses the files that the start did not find, where they are there now: the list of a folder on a network disk may have
     /// lacked them, or an operator put them back.
     pub(crate) fn look_for_missing(&self) -> Result<(), StoreError> {
+        let store = self.identity.read().store;
         for window in self.windows() {
             let is_back = |file: &ManifestFile| {
                 let path = self.dir.join(file.path());
                 let disk = &*self.shared.disk;
                 // One that is being copied is not back yet. First, because all of such a file is read to open it.
-                disk.exists(&path) && row_file::is_whole(disk, &path, file.bytes) && row_file::may_open(disk, &path)
+                let expected = window.header_of(store, file.flushes);
+                disk.exists(&path)
+                    && row_file::is_whole(disk, &path, file.bytes)
+                    && row_file::may_open(disk, &path, expected)
             };
             // Before the locks, as in `open_again`.
             if window.missing().iter().any(is_back) {

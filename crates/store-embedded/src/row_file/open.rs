@@ -102,9 +102,9 @@ fn read_part<const N: usize, T>(
     }
 }
 
-/// Whether the disk returns what tells of a file, also where that is damaged.
-pub(crate) fn may_open(disk: &dyn Disk, path: &Path) -> bool {
-    !matches!(open(disk, path, None), Err(OpenError::Io(_)))
+/// Whether the disk returns what tells of a file, also where that is damaged. `expected` is its header by its path.
+pub(crate) fn may_open(disk: &dyn Disk, path: &Path, expected: Header) -> bool {
+    !matches!(open(disk, path, Some(expected)), Err(OpenError::Io(_)))
 }
 
 /// The opening of the store that wrote a file, and the file's highest metric. `None` where the file does not say, or has no
