@@ -1,6 +1,9 @@
 //! Records of a file behind the length at which a later one continues it: no start reads them.
 
-use std::collections::BTreeSet;
+use std::{
+    collections::BTreeSet,
+    hash::{DefaultHasher, Hash, Hasher},
+};
 
 use host::DiskFile;
 
@@ -23,21 +26,32 @@ pub(super) fn has_others<'f>(
             if let Part::Record(offset, kind, payload) | Part::Corrected(offset, _, kind, payload) = part
                 && counts < offset + (FRAME + payload.len()) as u64
             {
-                others.insert((kind, payload.to_vec()));
+                others.insert(of_record(kind, payload));
             }
         });
     }
+    let mut is_all_read = true;
     for (file, seal) in continuing {
         if others.is_empty() {
             return false;
         }
-        walk(file, file.len().unwrap_or(0), &seal, |part| {
-            if let Part::Record(_, kind, payload) | Part::Corrected(_, _, kind, payload) = part {
-                others.remove(&(kind, payload.to_vec()));
+        walk(file, file.len().unwrap_or(0), &seal, |part| match part {
+            Part::Record(_, kind, payload) | Part::Corrected(_, _, kind, payload) => {
+                others.remove(&of_record(kind, payload));
             }
+            Part::Unread(..) => is_all_read = false,
+            _ => {}
         });
     }
-    !others.is_empty()
+    // What cannot be read now may be these.
+    is_all_read && !others.is_empty()
+}
+
+/// There may be millions of them. Two with the same hash count as one.
+fn of_record(kind: u8, payload: &[u8]) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (kind, payload).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// What a report says of them.

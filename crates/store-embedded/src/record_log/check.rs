@@ -216,7 +216,7 @@ pub(crate) fn check_file(
         let files: Vec<_> =
             continuing.filter_map(|(path, seal)| Some((disk.open(path, Open::Read).ok()?, seal.clone()))).collect();
         if has_others((&*file, &seal), end, files.iter().map(|(file, seal)| (&**file, seal.clone()))) {
-            report.damaged.push(damaged(end, bytes, not_used(end)));
+            report.damaged.push(damaged(end, bytes.max(end), not_used(end)));
         }
     }
     if let Some(end) = end.filter(|&end| bytes < end) {

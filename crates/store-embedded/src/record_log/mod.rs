@@ -200,8 +200,7 @@ impl RecordLog {
         self.files.check_places(&self.folder.dir)
     }
 
-    /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now,
-    /// and is the last.
+    /// Whether the log has what was on the disk once, or replaces it. `None` where the file is there and cannot be read now.
     pub(crate) fn reaches(&self, end: LogEnd) -> Option<bool> {
         if end.file <= self.replaced {
             return Some(true);
@@ -212,10 +211,6 @@ impl RecordLog {
         // The folder reports what is missing of a file that a later one continues.
         if let Some(read) = self.continued.get(&end.file).or_else(|| self.ends_at.get(&end.file)) {
             return Some(end.bytes <= *read);
-        }
-        // While a file cannot be read, its end is not known. Those of the files behind it are.
-        if end.file < self.last_read && self.unread.iter().any(|(unread, _)| *unread == end.file) {
-            return Some(true);
         }
         (!self.folder.host.disk.exists(&self.folder.path(end.file))).then_some(false)
     }
@@ -495,6 +490,9 @@ impl RecordLog {
     /// Appends to another file, behind a write whose bytes may be in this one.
     fn give_up_tail(&mut self, number: u64) {
         self.tail = None;
+        let LogFile { file, len, .. } = self.files.0.read()[&number].clone();
+        // As far as that works: what was refused, or is in the next file as well, is not taken for the records of another file later.
+        _ = file.set_len(len);
         self.files.0.write().entry(number).and_modify(|file| file.most = u64::MAX);
     }
 

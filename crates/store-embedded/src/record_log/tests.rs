@@ -539,21 +539,6 @@ fn a_write_that_fails_behind_a_damaged_end_does_not_make_that_end_known() {
 }
 
 #[test]
-fn the_end_of_later_files_counts_where_an_earlier_one_cannot_be_read() {
-    let (data, _, bytes) = small();
-    let end = LogEnd { file: 1, bytes: bytes.len() as u64 };
-    let disk = FailingDisk::new(Arc::new(SystemDisk), |call, path: &Path| {
-        (call == Call::Read && path.ends_with("00000001.log")).then(|| io::Error::other("injected"))
-    });
-    for reaches in [None, Some(true)] {
-        let folder = LogFolder { known: Some(end), ..folder(data.path(), Arc::new(disk.clone()), &DamageLog::new()) };
-        let (mut log, _) = open_in(folder).unwrap();
-        assert_eq!(log.reaches(end), reaches);
-        write(&mut log, &records(50..51)).unwrap();
-    }
-}
-
-#[test]
 fn records_behind_the_length_at_which_a_later_file_continues_are_kept() {
     // The later file continues behind a record of the right one, or inside of it.
     for meanwhile in [60..60, 60..61] {
@@ -593,7 +578,13 @@ fn what_a_failed_sync_left_behind_is_in_the_next_file_and_goes() {
         let fails = Arc::new(AtomicBool::new(false));
         let failing = fails.clone();
         let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
-            (call == Call::Sync && failing.swap(false, Relaxed)).then(|| io::Error::other("injected"))
+            let fails = match call {
+                Call::Sync => failing.load(Relaxed),
+                // Nor are they cut off.
+                Call::SetLen => failing.swap(false, Relaxed),
+                _ => false,
+            };
+            fails.then(|| io::Error::other("injected"))
         });
         let (mut log, _) = open_on(data.path(), Arc::new(disk), &DamageLog::new()).unwrap();
         fails.store(true, Relaxed);
@@ -612,4 +603,24 @@ fn what_a_failed_sync_left_behind_is_in_the_next_file_and_goes() {
         rewrite(&mut log, &records(0..15)).unwrap();
         assert_eq!((path.exists(), damage.totals().0), (false, 0));
     }
+}
+
+#[test]
+fn a_write_that_was_refused_after_a_failed_sync_is_not_reported_later() {
+    let (data, path, bytes) = small();
+    let fails = Arc::new(AtomicBool::new(false));
+    let failing = fails.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+        (call == Call::Sync && failing.load(Relaxed)).then(|| io::Error::other("injected"))
+    });
+    let (mut log, _) = open_on(data.path(), Arc::new(disk), &DamageLog::new()).unwrap();
+    fails.store(true, Relaxed);
+    assert!(write(&mut log, &records(10..11)).is_err());
+    fails.store(false, Relaxed);
+    write(&mut log, &records(11..12)).unwrap();
+    drop(log);
+    let damage = DamageLog::new();
+    let (log, found) = open(data.path(), &damage).unwrap();
+    assert_eq!(found, [records(0..10), records(11..12)].concat());
+    assert_eq!((log.wants_rewrite(), damage.totals().0, std::fs::read(path).unwrap()), (false, 0, bytes));
 }
