@@ -238,10 +238,21 @@ impl NameSync {
         for names in names.chunks(LOOKUP_BATCH) {
             looked_up.extend(driver.lookup(names.iter().copied().cloned().collect()).await?);
         }
-        // What was followed during the lookups is newer.
-        now.retain(|(id, _)| !id.is_some_and(has_changed));
+        // What was followed during the lookups, or changed here, is newer.
+        now.retain(|(id, metric)| {
+            let changed = id.filter(|&id| has_changed(id));
+            if let Some(id) = changed {
+                self.ingest.leave_out(id, metric);
+            }
+            changed.is_none()
+        });
         looked_up.retain(|metric: &SharedMetric| {
-            before.get(&metric.name).is_none_or(|known| known.is_none_or(|(id, change)| last_change(id) == change))
+            let known = before.get(&metric.name).copied().flatten();
+            let changed = known.filter(|(id, change)| last_change(*id) != *change);
+            if let Some((id, _)) = changed {
+                self.ingest.leave_out(id, metric);
+            }
+            changed.is_none()
         });
         Ok(now.into_iter().map(|(_, metric)| metric).chain(looked_up).collect())
     }

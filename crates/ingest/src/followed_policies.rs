@@ -68,13 +68,13 @@ impl PolicyChanges {
             let mut record = self.registry.records(&[id]).pop()?;
             // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
             // stored itself by the policy before is of that one's time.
-            let absences = self.absences();
-            let since = match absences.last() {
+            let created = self.registry.read().creation(id)?;
+            let since = match self.absences().last() {
                 _ if metric.since <= 0 => now.low(),
                 Some(last) if metric.since < last.from => {
                     // Of an earlier absence: what the process after it stored is of before, which `learn` notes.
-                    let is_missed = absences.iter().any(|absence| absence.has(metric.since));
-                    if is_missed { last.from } else { now.low() }
+                    let is_missed = self.absences_of(created).any(|absence| absence.has(metric.since));
+                    if is_missed { last.from.min(now.low()) } else { now.low() }
                 }
                 _ => metric.since.min(now.low()),
             };
@@ -125,7 +125,7 @@ impl PolicyChanges {
     pub(crate) fn leave_out(&self, id: MetricId, metric: &SharedMetric) {
         let created = self.registry.read().creation(id);
         if created.is_some_and(|created| self.has_missed((id, created), metric)) {
-            self.are_others_left_out.store(true, Relaxed);
+            self.are_absences_left.store(true, Relaxed);
         }
     }
 
@@ -147,7 +147,8 @@ impl PolicyChanges {
 
     /// See [`Ingest::all_are_read`](crate::Ingest::all_are_read).
     pub(crate) fn all_are_read(&self) {
-        if !self.are_others_left_out.load(Relaxed) {
+        let are_left = self.are_absences_left.swap(false, Relaxed);
+        if !are_left && !self.are_others_left_out.load(Relaxed) {
             self.time.absences_are_noted();
         }
     }

@@ -208,7 +208,8 @@ impl Ingest {
         self.policy_changes.take_left_out()
     }
 
-    /// The caller leaves a metric of the tables out: as [`Ingest::learn`] does, where others changed it while this node did not run.
+    /// The caller leaves a metric of the tables out of a read of all names. Where others changed it while this node did not run, that is left to
+    /// the next read, also that of another process: see [`Ingest::all_are_read`].
     pub fn leave_out(&self, id: MetricId, metric: &SharedMetric) {
         self.policy_changes.leave_out(id, metric);
     }

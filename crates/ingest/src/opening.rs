@@ -375,6 +375,7 @@ impl Owners {
             started: clock.now(),
             time: time.clone(),
             are_others_left_out: AtomicBool::new(false),
+            are_absences_left: AtomicBool::new(false),
             given: AtomicU64::new(0),
             waiting: Mutex::default(),
             listed_newcomers: AtomicUsize::new(0),

@@ -39,6 +39,8 @@ pub(crate) struct PolicyChanges {
     pub(crate) started: Timestamp,
     /// Whether policies of others could not be noted when they were read.
     pub(crate) are_others_left_out: AtomicBool,
+    /// Whether the read of all names that is running has left out a metric that others changed while this node did not run.
+    pub(crate) are_absences_left: AtomicBool,
     /// Metrics that were given another policy since this was last logged.
     pub(crate) given: AtomicU64,
     /// Metrics that keep another policy than these rules give them, as counted when their change began to wait.
