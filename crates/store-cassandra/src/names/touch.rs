@@ -50,7 +50,7 @@ impl Names {
         Ok(found.into_iter().flatten().collect())
     }
 
-    /// The rows of at most [`AT_ONCE`] metrics, as far as they are complete, in no order.
+    /// The rows of at most [`AT_ONCE`] metrics, as far as they are complete, in the order of the names.
     pub(super) async fn known(&self, tables: &Tables, names: Vec<&str>) -> Result<Vec<SharedMetric>, StoreError> {
         const WHAT: &str = "looking metrics up";
         // Not all: others go on meanwhile.
@@ -58,7 +58,9 @@ impl Names {
         let _permits = self.permits.acquire_many(permits).await.expect("it is never closed");
         let asked = self.retry.run(|| self.session.execute_unpaged(&tables.known, (&names,))).await;
         let answer = asked.map_err(|error| unavailable(WHAT, &self.keyspace, &error))?;
-        Ok(read::<Row>(WHAT, answer)?.into_iter().filter_map(complete).collect())
+        let mut found: Vec<SharedMetric> = read::<Row>(WHAT, answer)?.into_iter().filter_map(complete).collect();
+        found.sort_by_key(|metric| names.iter().position(|name| *name == metric.name));
+        Ok(found)
     }
 
     /// Updates when metrics were last written or read. Skips a metric whose rows are missing or incomplete: the update would
