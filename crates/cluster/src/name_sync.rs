@@ -6,7 +6,7 @@
 //!    point creates them again.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -231,7 +231,8 @@ impl NameSync {
                 _ => now.push((id, metric)),
             }
         }
-        let before: HashMap<String, _> =
+        // In the order of names: a seed gives the same ids each time.
+        let before: BTreeMap<String, _> =
             again.into_iter().map(|(name, id)| (name, id.map(|id| (id, last_change(id))))).collect();
         let names: Vec<&String> = before.keys().collect();
         let mut looked_up = Vec::new();
