@@ -2,7 +2,7 @@
 //! before, though its points have expired from the earlier first stage or were too old for it.
 //!
 //! Random points, flushes, restarts and expiry against a naive model, for all eight methods, with policies of one and of several
-//! first steps. Time is moved by the test. Every run prints its seed; `SEED=…` repeats one, `SEEDS=…` takes so many.
+//! first steps. Time is moved by the test. Every run prints its seed; `SEED=…` repeats one, `SEEDS=…` takes that many.
 
 mod support;
 
@@ -402,10 +402,7 @@ fn fewest(all: &[Stages; 2], mut steps: Vec<Step>) -> Vec<Step> {
 
 #[test]
 fn late_points_after_longer_retentions_count_in_coarse_slots_with_all_that_came_before() {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let begin = number("SEED").unwrap_or(support::now() as u64 * 1000);
-    let seeds = begin..begin + number("SEEDS").unwrap_or(if number("SEED").is_some() { 1 } else { 24 });
-    println!("SEED={seeds:?}");
+    let seeds = support::seeds(24);
     let mut failed = Vec::new();
     for seed in seeds.clone() {
         let (all, steps) = steps(seed);

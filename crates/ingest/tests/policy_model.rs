@@ -16,7 +16,7 @@ use host::{Random, SeededRandom};
 use ingest::{Ingest, Protocol};
 use metric::{Aggregation, Methods, Partial, Retention, Timestamp, Window};
 use store::{MemoryDriver, SeriesRequest};
-use support::{now, options, registry_of, runtime};
+use support::{now, options, registry_of, runtime, seeds};
 
 /// Retentions of one finest step that share some tables, and miss stages that others have.
 const OF_SECONDS: [&str; 8] = [
@@ -412,17 +412,9 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
 }
 
 fn runs(count: u64, pools: &[&[&'static str]]) {
-    let seeds: Vec<u64> = match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => vec![seed],
-        None => {
-            let count = std::env::var("SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(count);
-            (0..count).map(|i| now() as u64 * 1000 + i).collect()
-        }
-    };
-    println!("SEED={seeds:?}");
     let failed: Vec<String> =
-        seeds.iter().filter_map(|&seed| run(seed, 14, pools[seed as usize % pools.len()]).err()).collect();
-    assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), seeds.len());
+        seeds(count).filter_map(|seed| run(seed, 14, pools[seed as usize % pools.len()]).err()).collect();
+    assert!(failed.is_empty(), "{}: {failed:#?}", failed.len());
 }
 
 #[test]

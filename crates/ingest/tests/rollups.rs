@@ -18,7 +18,7 @@ use host::{Random, SeededRandom};
 use ingest::{Ingest, Protocol};
 use metric::{Aggregation, Methods, Timestamp, Window};
 use store::{FetchedSeries, MemoryDriver, SeriesRequest};
-use support::{now, options, registry_of, runtime};
+use support::{now, options, registry_of, runtime, seeds};
 
 /// Lists, and single methods.
 const LISTS: [&str; 8] =
@@ -243,15 +243,9 @@ fn run(seed: u64, steps: usize, retentions: &[&'static str]) -> Result<(), Strin
 }
 
 fn runs(count: u64, pools: &[&[&'static str]]) {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds: Vec<u64> = match number("SEED") {
-        Some(seed) => vec![seed],
-        None => (0..number("SEEDS").unwrap_or(count)).map(|i| now() as u64 * 1000 + i).collect(),
-    };
-    println!("SEED={seeds:?}");
     let failed: Vec<String> =
-        seeds.iter().filter_map(|&seed| run(seed, 16, pools[seed as usize % pools.len()]).err()).collect();
-    assert!(failed.is_empty(), "{} of {}: {failed:#?}", failed.len(), seeds.len());
+        seeds(count).filter_map(|seed| run(seed, 16, pools[seed as usize % pools.len()]).err()).collect();
+    assert!(failed.is_empty(), "{}: {failed:#?}", failed.len());
 }
 
 #[test]

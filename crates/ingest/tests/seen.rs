@@ -16,7 +16,7 @@ use ingest::{Ingest, Protocol};
 use metadata::{FindLimits, SeenSpan};
 use metric::{MetricId, Timestamp, Window};
 use store::{ScriptedDriver, SeriesRequest};
-use support::{options, registry_of, rules};
+use support::{options, registry_of, rules, seeds};
 
 const TODAY: Timestamp = 1_795_000_000;
 const DAY: Timestamp = 86_400;
@@ -75,7 +75,6 @@ fn check(node: &Node, model: &BTreeMap<String, Vec<Timestamp>>, from: Timestamp,
 }
 
 async fn run(seed: u64) {
-    println!("SEED={seed}");
     let random = SeededRandom::new(seed);
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     let mut node = open(dir.path(), &driver, TODAY).await;
@@ -117,13 +116,8 @@ async fn run(seed: u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_search_with_times_is_right_as_a_naive_model_says() {
-    match std::env::var("SEED") {
-        Ok(seed) => run(seed.parse().unwrap()).await,
-        Err(_) => {
-            for seed in 0..6 {
-                run(seed).await;
-            }
-        }
+    for seed in seeds(6) {
+        run(seed).await;
     }
 }
 

@@ -20,7 +20,7 @@ use ingest::{AskedHeads, HeadRequest, HeadSource, Ingest, PeerHeads, Protocol};
 use metric::{Aggregation, Partial, Timestamp, Window};
 use store::{SeriesRequest, Store};
 use support::{
-    now, options, registry_of, rules_by_method, rules_of, runtime,
+    now, options, registry_of, rules_by_method, rules_of, runtime, seeds,
     shared_tables::{Tables, WRITERS, Writer, adds},
 };
 use tokio::runtime::Runtime;
@@ -289,10 +289,7 @@ fn a_nodes_own_value_of_a_slot_comes_before_that_of_another() {
 }
 
 fn runs(gives: bool) {
-    match std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => run(seed, gives),
-        None => (0..6).for_each(|i| run(now() as u64 * 100 + i, gives)),
-    }
+    seeds(6).for_each(|seed| run(seed, gives));
 }
 
 #[test]

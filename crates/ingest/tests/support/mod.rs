@@ -4,7 +4,7 @@
 pub mod data_folder;
 pub mod shared_tables;
 
-use std::{path::Path, sync::Arc, time::Duration};
+use std::{ops::Range, path::Path, sync::Arc, time::Duration};
 
 use carbon::{RuleFiles, Rules};
 use host::Clock as _;
@@ -16,6 +16,16 @@ use tokio::runtime::Runtime;
 
 /// Stages of one second, ten seconds and a minute.
 pub const THREE_STAGES: &str = "1s:1h,10s:6h,60s:2d";
+
+/// The seeds of a run: this many, always the same, so that a build fails only by what changed. `SEED` sets the first one and asks for
+/// it alone, `SEEDS` sets how many.
+pub fn seeds(count: u64) -> Range<u64> {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("SEED and SEEDS are numbers"));
+    let seed = number("SEED");
+    let (begin, count) = (seed.unwrap_or(1), number("SEEDS").unwrap_or(if seed.is_some() { 1 } else { count }));
+    println!("SEED={begin} SEEDS={count}");
+    begin..begin + count
+}
 
 pub fn now() -> Timestamp {
     host::SystemClock.now()
