@@ -1,6 +1,6 @@
 //! Metrics of the shared tables that are new to this node get an id here, and others the policy that they have there.
 
-use ingest::{Ingest, Learnt};
+use ingest::Ingest;
 use metric::MetricId;
 use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
 
@@ -19,11 +19,8 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     if !otherwise.is_empty() {
         local.put_metrics(otherwise.clone()).await?;
         local.sync_metrics().await?;
-        let (metrics, left) = ingest.take_over(otherwise).await;
-        if !left.is_empty() {
-            local.put_metrics(left).await?;
-            local.sync_metrics().await?;
-        }
+        let metrics = ingest.take_over(otherwise).await;
+        ingest.write_owed_records(local).await?;
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
     learn(&metrics, local, ingest).await?;
@@ -51,18 +48,12 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
 
 /// Notes the policies that others had.
 async fn learn(metrics: &[SharedMetric], local: &dyn NameStore, ingest: &Ingest) -> Result<(), StoreError> {
-    let Learnt { metrics, missed } = ingest.learn(metrics);
+    let metrics = ingest.learn(metrics);
     if 0 < metrics {
         tracing::info!(
             metrics,
             "metrics had policies on other nodes that they never had here; points of these are read, too"
         );
     }
-    if !missed.is_empty() {
-        // Their own changes are written after that.
-        let _turn = ingest.registration_turn().await;
-        local.put_metrics(ingest.registry().records(&missed)).await?;
-        local.sync_metrics().await?;
-    }
-    Ok(())
+    ingest.write_owed_records(local).await
 }

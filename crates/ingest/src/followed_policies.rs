@@ -29,16 +29,6 @@ fn taken_over(known: &Policy, shared: &Policy) -> Policy {
     Policy { rollups, ..shared.clone() }
 }
 
-/// What [`Ingest::learn`](crate::Ingest::learn) has noted.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Learnt {
-    /// Metrics with anything new.
-    pub metrics: usize,
-    /// Those whose policies others changed while this node did not run. The next process cannot tell that: the caller keeps their
-    /// records. Others know all of it.
-    pub missed: Vec<MetricId>,
-}
-
 impl PolicyChanges {
     /// Those of some metrics of the shared tables that this node knows by another policy and has no points for: their
     /// records with the policy of the tables, which holds since the time that these tell, where this node did not run then, or from
@@ -69,7 +59,7 @@ impl PolicyChanges {
             // Rows have the terms of the policy in force in the time of their slots, whichever node reads them. But what this node may have
             // stored itself by the policy before is of that one's time.
             let created = self.registry.read().creation(id)?;
-            let since = match self.absences().last() {
+            let since = match self.time.absences().last() {
                 _ if metric.since <= 0 => now.low(),
                 Some(last) if metric.since < last.from => {
                     // Of an earlier absence: what the process after it stored is of before, which `learn` notes.
@@ -87,7 +77,7 @@ impl PolicyChanges {
     }
 
     /// See [`Ingest::learn`](crate::Ingest::learn).
-    pub(crate) fn learn(&self, metrics: &[SharedMetric]) -> Learnt {
+    pub(crate) fn learn(&self, metrics: &[SharedMetric]) -> usize {
         let known: Vec<(MetricId, Timestamp, &SharedMetric)> = {
             let names = self.registry.read();
             let of = |metric: &SharedMetric| {
@@ -98,7 +88,7 @@ impl PolicyChanges {
         };
         let tell = |(id, created, metric): &(MetricId, Timestamp, &SharedMetric)| self.tell((*id, *created), metric);
         let others: Vec<(MetricId, Timestamp, &SharedMetric)> = known.into_iter().filter(tell).collect();
-        let mut learnt = Learnt::default();
+        let mut learnt = 0;
         if others.is_empty() {
             return learnt;
         }
@@ -114,8 +104,9 @@ impl PolicyChanges {
             }
             for (id, created, metric) in together {
                 let has_missed = self.learn_missed((*id, *created), metric);
-                learnt.metrics += usize::from(self.learn_of((*id, *created), metric) || has_missed);
-                learnt.missed.extend(has_missed.then_some(*id));
+                learnt += usize::from(self.learn_of((*id, *created), metric) || has_missed);
+                // The next process cannot tell that, and no other record of it is written.
+                self.owed.add(has_missed.then_some(*id));
             }
         }
         learnt
@@ -147,8 +138,9 @@ impl PolicyChanges {
 
     /// See [`Ingest::all_are_read`](crate::Ingest::all_are_read).
     pub(crate) fn all_are_read(&self) {
-        let are_left = self.are_absences_left.swap(false, Relaxed);
-        if !are_left && !self.are_others_left_out.load(Relaxed) {
+        let are_left = self.are_absences_left.swap(false, Relaxed) || !self.owed.is_empty();
+        // A clock in doubt does not tell when this process was absent.
+        if !are_left && !self.are_others_left_out.load(Relaxed) && self.time.now().is_certain() {
             self.time.absences_are_noted();
         }
     }
@@ -165,18 +157,9 @@ impl PolicyChanges {
         self.registry.learn(id, Elsewhere { earlier: &earlier, others_now, since, is_from_before, now })
     }
 
-    /// When this node did not run, and may not know what others did; until it followed them.
-    fn absences(&self) -> Vec<Absence> {
-        let mut absences = self.time.absences().to_vec();
-        if let Some(last) = absences.last_mut() {
-            last.until = last.until.max(self.started);
-        }
-        absences
-    }
-
     /// Those of a metric that this node has had since it was `created`.
     fn absences_of(&self, created: Timestamp) -> impl Iterator<Item = Absence> {
-        self.absences().into_iter().filter(move |absence| created <= absence.from)
+        self.time.absences().into_iter().filter(move |absence| created <= absence.from)
     }
 
     /// Notes changes that others made while this node did not run, at their times: what is stored of them is theirs. Returns whether there
@@ -229,11 +212,8 @@ impl PolicyChanges {
     }
 
     /// Puts the policies of [`PolicyChanges::kept_otherwise`] in force, once their records are on the disk. A metric that got points
-    /// meanwhile is left out, and judged by the rules. Returns how many there were, and those that are left out.
-    pub(crate) async fn take_over(
-        self: &Arc<PolicyChanges>,
-        mut records: Vec<MetricRecord>,
-    ) -> (usize, Vec<MetricRecord>) {
+    /// meanwhile is left out, and judged by the rules. Returns how many there were.
+    pub(crate) async fn take_over(self: &Arc<PolicyChanges>, mut records: Vec<MetricRecord>) -> usize {
         let without_room = self.rules.admit_policies(&mut records);
         if 0 < without_room {
             tracing::error!(
@@ -251,7 +231,7 @@ impl PolicyChanges {
         taken.await.unwrap_or_default()
     }
 
-    fn put_in_force(&self, records: &[MetricRecord]) -> (usize, Vec<MetricRecord>) {
+    fn put_in_force(&self, records: &[MetricRecord]) -> usize {
         let (mut taken, mut left, mut overtaken) = (Vec::new(), Vec::new(), Vec::new());
         {
             let mut memtable = self.memtable.lock();
@@ -275,11 +255,10 @@ impl PolicyChanges {
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
-        // The disk has these with a policy that is not in force: a start would read points of the journal by it. The caller writes them again at
-        // once, and what is in force later is written after that.
-        let records = self.registry.records(&[&left[..], &overtaken].concat());
+        // The disk has these with a policy that is not in force: a start would read points of the journal by it.
+        self.owed.add(left.iter().chain(&overtaken).copied());
         self.registration.add(left);
-        (taken.len(), records)
+        taken.len()
     }
 }
 

@@ -7,11 +7,10 @@ use host::JudgingTime;
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use parking_lot::Mutex;
-use store::{MetricRecord, SeriesSource, SharedMetric};
+use store::{MetricRecord, NameStore, SeriesSource, SharedMetric, StoreError};
 use tokio::task::JoinHandle;
 
 use crate::{
-    Learnt,
     accept::{Acceptor, Batch, BranchUse, RejectExample},
     deletion::{Condition, DeletionError},
     flush::{FlushError, FlushProgress},
@@ -194,8 +193,23 @@ impl Ingest {
     }
 
     /// Notes policies that other nodes had for metrics which this node knows: points may be stored under them. Nothing while points are spilled.
-    pub fn learn(&self, metrics: &[SharedMetric]) -> Learnt {
+    /// Returns for how many of them there was anything new. [`Ingest::write_owed_records`] follows.
+    pub fn learn(&self, metrics: &[SharedMetric]) -> usize {
         self.policy_changes.learn(metrics)
+    }
+
+    /// Writes the records of metrics that [`Ingest::learn`] and [`Ingest::take_over`] found otherwise than the embedded store has them, and returns
+    /// when they are on its disk. What an earlier call could not write, or did not end, is written as well.
+    ///
+    /// # Errors
+    /// The embedded store cannot keep them.
+    pub async fn write_owed_records(&self, local: &dyn NameStore) -> Result<(), StoreError> {
+        if self.policy_changes.owed.is_empty() {
+            return Ok(());
+        }
+        // Their own changes are written after that.
+        let _turn = self.registration_turn().await;
+        self.policy_changes.owed.write(self.registry(), local).await
     }
 
     /// Whether [`Ingest::learn`] may find something new in what the tables have of a metric, or [`Ingest::kept_otherwise`] does.
@@ -220,9 +234,8 @@ impl Ingest {
         self.policy_changes.all_are_read();
     }
 
-    /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before, and the records of the others, which the disk must
-    /// have again as they are.
-    pub async fn take_over(&self, records: Vec<MetricRecord>) -> (usize, Vec<MetricRecord>) {
+    /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before. [`Ingest::write_owed_records`] follows.
+    pub async fn take_over(&self, records: Vec<MetricRecord>) -> usize {
         self.policy_changes.take_over(records).await
     }
 

@@ -48,6 +48,7 @@ mod replay_progress;
 mod deletion;
 mod flush;
 mod followed_policies;
+mod owed_records;
 mod policy_changes;
 mod read_patience;
 mod recovered;
@@ -83,7 +84,7 @@ pub use accept::{
 pub use counters::Histogram;
 pub use deletion::DeletionError;
 pub use flush::{FlushError, FlushProgress};
-pub use followed_policies::{Learnt, is_kept_otherwise};
+pub use followed_policies::is_kept_otherwise;
 pub use heads::{AskedHeads, Head, HeadRequest, HeadRun, HeadSource, PeerHeads, STORE, TooManyPoints};
 pub use idle::{IdleMetrics, Pass};
 pub use ingest::Ingest;

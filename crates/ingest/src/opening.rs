@@ -30,6 +30,7 @@ use crate::{
     memtable::Memtable,
     options::{IngestError, IngestOptions},
     outage_log::OutageLog,
+    owed_records::OwedRecords,
     policy_changes::PolicyChanges,
     policy_table::Policies,
     put_back::{PutBack, PutBackParts},
@@ -363,7 +364,8 @@ impl Owners {
     }
 
     fn policy_changes(&self) -> PolicyChanges {
-        let Memory { registry, back_pressure, memtable, time, clock, .. } = &self.memory;
+        let Memory { registry, back_pressure, memtable, time, .. } = &self.memory;
+        time.begins_now();
         PolicyChanges {
             rules: self.rules.clone(),
             registry: registry.clone(),
@@ -372,7 +374,7 @@ impl Owners {
             back_pressure: back_pressure.clone(),
             registration: self.registration.clone(),
             writer: self.writer.clone(),
-            started: clock.now(),
+            owed: OwedRecords::default(),
             time: time.clone(),
             are_others_left_out: AtomicBool::new(false),
             are_absences_left: AtomicBool::new(false),

@@ -9,7 +9,7 @@ use std::sync::{
 use carbon::{Decision, Rules};
 use host::JudgingTime;
 use metadata::{PolicyId, Registry};
-use metric::{MetricId, Timestamp};
+use metric::MetricId;
 use parking_lot::Mutex;
 
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
     backoff::RULES_RETRY,
     flush::RowWriter,
     memtable::{FlushJob, ListReject, MayTake, Memtable},
+    owed_records::OwedRecords,
     registration::Registration,
     wal::Journal,
 };
@@ -35,8 +36,8 @@ pub(crate) struct PolicyChanges {
     pub(crate) registration: Arc<Registration>,
     pub(crate) writer: Arc<RowWriter>,
     pub(crate) time: Arc<JudgingTime>,
-    /// When this process started, Unix seconds.
-    pub(crate) started: Timestamp,
+    /// Of metrics that others changed.
+    pub(crate) owed: OwedRecords,
     /// Whether policies of others could not be noted when they were read.
     pub(crate) are_others_left_out: AtomicBool,
     /// Whether the read of all names that is running has left out a metric that others changed while this node did not run.

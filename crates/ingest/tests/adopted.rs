@@ -134,7 +134,7 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     let otherwise = ingest.kept_otherwise(&shared);
     assert_eq!(otherwise.iter().map(|record| &*record.name).collect::<Vec<_>>(), ["theirs.read"]);
     driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await, (1, Vec::new()));
+    assert_eq!(ingest.take_over(otherwise).await, 1);
     assert_eq!(resolution(&ingest, ids[0]), 30);
     assert_ne!(resolution(&ingest, ids[1]), 30, "the rules of this node hold where points came");
     assert!(ingest.kept_otherwise(&shared).is_empty(), "it is taken over once");
@@ -146,7 +146,7 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     let otherwise = ingest.kept_otherwise(&other);
     assert_eq!(otherwise.len(), 1);
     send(&ingest, "theirs.read", 3.0).await;
-    assert_eq!((ingest.take_over(otherwise).await.0, resolution(&ingest, ids[0])), (0, 30));
+    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 30));
     ingest.flush().await.unwrap();
     assert_eq!(resolution(&ingest, ids[0]), 60);
     ingest.close().await.unwrap();
@@ -178,8 +178,7 @@ async fn a_policy_that_is_not_taken_over_because_points_came_is_not_on_the_disk_
     let otherwise = ingest.kept_otherwise(&[shared]);
     driver.put_metrics(otherwise.clone()).await.unwrap();
     send(&ingest, "theirs", 3.0).await;
-    let left = ingest.registry().records(&ids);
-    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), ((0, left), 60));
+    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 60));
     ingest.flush().await.unwrap();
     let mut stored = Vec::new();
     driver.scan_metrics(&mut |batch| stored.extend(batch)).await.unwrap();
@@ -223,9 +222,9 @@ async fn points_are_found_that_other_nodes_stored_under_a_policy_which_a_metric_
         updated_on: None,
     };
     let own = ingest.registry().policy(ingest.registry().read().policy_id(metric));
-    assert_eq!(ingest.learn(&[shared(&[], Policy::clone(&own))]).metrics, 0);
-    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]).metrics, 1);
-    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]).metrics, 0, "it is known");
+    assert_eq!(ingest.learn(&[shared(&[], Policy::clone(&own))]), 0);
+    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]), 1);
+    assert_eq!(ingest.learn(&[shared(std::slice::from_ref(&policy), Policy::clone(&own))]), 0, "it is known");
     assert_eq!(shown().await, [7.0, 2.0]);
     // A point that comes late under the policy of this node is shown together with it.
     let mut batch = ingest.batch(Protocol::LineTcp);
@@ -237,7 +236,7 @@ async fn points_are_found_that_other_nodes_stored_under_a_policy_which_a_metric_
     drop(ingest);
     let ingest = open(dir.path(), &driver).await;
     let history = ingest.registry().policies(metric).unwrap();
-    assert!(ingest.learn(&[shared(&[policy], Policy::clone(&own))]).metrics + history.len() == 2);
+    assert!(ingest.learn(&[shared(&[policy], Policy::clone(&own))]) + history.len() == 2);
     ingest.close().await.unwrap();
 }
 
@@ -501,12 +500,12 @@ async fn a_node_that_makes_a_metric_again_learns_which_methods_it_had() {
     use Aggregation::{Average, Max, Sum};
     // What this node stored in the time of the others is by its own method.
     let later = now() + 100;
-    assert_eq!(ingest.learn(&[elsewhere("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]).metrics, 0);
+    assert_eq!(ingest.learn(&[elsewhere("made.here", &[(0, Max), (later - 50, Sum), (later, Average)])]), 0);
     let long_ago = now() - 5000;
     let elsewhere = [elsewhere("made.here", &[(0, Max), (long_ago, Sum), (long_ago + 1000, Average)])];
-    assert_eq!(ingest.learn(&elsewhere).metrics, 1);
+    assert_eq!(ingest.learn(&elsewhere), 1);
     assert_eq!(methods(&ingest, "made.here"), [(0, Max), (long_ago, Sum), (long_ago + 1000, Average)]);
-    assert_eq!(ingest.learn(&elsewhere).metrics, 0, "it is known");
+    assert_eq!(ingest.learn(&elsewhere), 0, "it is known");
     ingest.close().await.unwrap();
 }
 
@@ -558,14 +557,13 @@ async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_th
     ];
     let otherwise = ingest.kept_otherwise(&all);
     driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await.0, 1);
-    let learnt = ingest.learn(&all);
-    assert_eq!((learnt.metrics, learnt.missed.len()), (3, 3));
-    driver.put_metrics(ingest.registry().records(&learnt.missed)).await.unwrap();
+    assert_eq!(ingest.take_over(otherwise).await, 1);
+    assert_eq!(ingest.learn(&all), 3);
+    ingest.write_owed_records(&*driver).await.unwrap();
     for (name, expected) in [("there.and.back", there_and_back), ("sent.first", there_and_back), ("changed", changed)] {
         assert_eq!(methods(&ingest, name), expected, "{name}");
     }
-    assert_eq!(ingest.learn(&all).metrics, 0, "they are known");
+    assert_eq!(ingest.learn(&all), 0, "they are known");
     ingest.flush().await.unwrap();
     ingest.close().await.unwrap();
     time.save().unwrap();
@@ -575,7 +573,7 @@ async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_th
     let (ingest, _) = open_at(dir.path(), &driver, begin + 400, "average").await;
     assert_eq!(methods(&ingest, "there.and.back"), there_and_back);
     assert_eq!(methods(&ingest, "sent.first"), there_and_back);
-    assert_eq!(ingest.learn(&all).metrics, 0);
+    assert_eq!(ingest.learn(&all), 0);
     ingest.close().await.unwrap();
 }
 
@@ -601,15 +599,12 @@ async fn what_a_node_went_on_with_at_its_start_is_between_the_changes_of_others_
     let own = methods(&ingest, "m");
     assert!(own.len() == 2 && own[0] == (0, Average) && own[1].1 == Max && begin + 300 <= own[1].0, "{own:?}");
     // A row of the log has no policies before, and the time when it was written.
-    assert_eq!(
-        ingest.learn(&[SharedMetric { earlier: Vec::new(), ..elsewhere("m", &[(begin + 90, Max)]) }]).metrics,
-        0
-    );
+    assert_eq!(ingest.learn(&[SharedMetric { earlier: Vec::new(), ..elsewhere("m", &[(begin + 90, Max)]) }]), 0);
     let table = elsewhere("m", &[(0, Average), (begin + 100, Max)]);
-    assert_eq!(ingest.learn(std::slice::from_ref(&table)).metrics, 1);
+    assert_eq!(ingest.learn(std::slice::from_ref(&table)), 1);
     let at_start = (begin + 300, Average);
     assert_eq!(methods(&ingest, "m"), [own[0], (begin + 100, Max), at_start, (own[1].0.max(begin + 301), Max)]);
-    assert_eq!(ingest.learn(&[table]).metrics, 0, "it is known");
+    assert_eq!(ingest.learn(&[table]), 0, "it is known");
     ingest.close().await.unwrap();
 }
 
@@ -642,16 +637,15 @@ async fn what_others_did_in_an_absence_is_noted_by_a_later_process_where_the_nex
     let all = [elsewhere("kept", &changes), elsewhere("taken.over", &changes), elsewhere("as.before", &changes[..2])];
     let otherwise = ingest.kept_otherwise(&all);
     driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await.0, 2);
-    let learnt = ingest.learn(&all);
-    assert_eq!((learnt.metrics, learnt.missed.len()), (3, 3));
-    driver.put_metrics(ingest.registry().records(&learnt.missed)).await.unwrap();
+    assert_eq!(ingest.take_over(otherwise).await, 2);
+    assert_eq!(ingest.learn(&all), 3);
+    ingest.write_owed_records(&*driver).await.unwrap();
     // The process in between went on with what it had, and so does this one.
     let between = [changes[0], changes[1], (begin + 300, Average), changes[2]];
     assert_eq!(methods(&ingest, "taken.over"), between);
     assert_eq!(methods(&ingest, "kept"), [&between[..], &[(begin + 400, Average)]].concat());
     assert_eq!(methods(&ingest, "as.before"), [&between[..3], &[(begin + 301, Max)]].concat());
-    assert_eq!(ingest.learn(&all).metrics, 0, "they are known");
+    assert_eq!(ingest.learn(&all), 0, "they are known");
     ingest.all_are_read();
     ingest.close().await.unwrap();
     time.save().unwrap();
@@ -660,6 +654,40 @@ async fn what_others_did_in_an_absence_is_noted_by_a_later_process_where_the_nex
     let (ingest, time) = open_at(dir.path(), &driver, begin + 500, "average").await;
     assert_eq!(time.absences().len(), 1, "those before are noted");
     assert_eq!(methods(&ingest, "taken.over"), between);
-    assert_eq!(ingest.learn(&all).metrics, 0);
+    assert_eq!(ingest.learn(&all), 0);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn what_others_did_in_an_absence_is_noted_only_once_its_record_is_on_the_disk() {
+    use Aggregation::{Average, Max};
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let begin = now() - 1000;
+    let (ingest, time) = open_at(dir.path(), &driver, begin, "average").await;
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    batch.point(b"m", begin, 1.0);
+    ingest.accept(&mut batch).await;
+    ingest.close().await.unwrap();
+    time.save().unwrap();
+    drop(ingest);
+
+    let all = [elsewhere("m", &[(0, Average), (begin + 100, Max), (begin + 200, Average)])];
+    for is_written in [false, true] {
+        // The store went away, or the process ended, before the record was written.
+        let (ingest, time) = open_at(dir.path(), &driver, begin + 300, "average").await;
+        assert_eq!(ingest.learn(&all), 1, "{is_written}");
+        ingest.all_are_read();
+        time.save().unwrap();
+        assert_eq!(ingest.learn(&all), 0, "{is_written}: it is known in memory");
+        if is_written {
+            ingest.write_owed_records(&*driver).await.unwrap();
+            ingest.all_are_read();
+            time.save().unwrap();
+        }
+        drop(ingest);
+    }
+    let (ingest, time) = open_at(dir.path(), &driver, begin + 400, "average").await;
+    assert_eq!(time.absences().len(), 1, "that before is noted");
+    assert_eq!(ingest.learn(&all), 0);
     ingest.close().await.unwrap();
 }

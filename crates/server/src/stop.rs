@@ -94,6 +94,10 @@ impl Running<'_> {
         let written = self.write_out().await;
         self.until_stored.shutdown().await;
         self.ingest.followed_deletions_end().await;
+        let time = self.ingest.time().clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || time.save()).await? {
+            tracing::warn!(%error, "cannot write the file clock of the data folder");
+        }
         match written {
             Ok(()) => {}
             Err(FlushError::Store { why, held_points, parked_points, unsynced_points }) => {
@@ -116,10 +120,11 @@ impl Running<'_> {
         if let Some(connection) = self.connection {
             connection.release().await;
         }
-        let time = self.ingest.time().clone();
-        if let Err(error) = tokio::task::spawn_blocking(move || time.save()).await? {
-            tracing::warn!(%error, "cannot write the file clock of the data folder");
-        }
+        // The next start reads the saved names alone.
+        self.ingest
+            .write_owed_records(self.names)
+            .await
+            .context("cannot write what other nodes changed; the next start asks them again")?;
         let (registry, mark) = (self.ingest.registry().clone(), self.names.names_mark());
         let (path, disk) = (self.data.join(metadata::SAVED), self.disk.clone());
         let saved = tokio::task::spawn_blocking(move || registry.save(&*disk, &path, mark)).await?;

@@ -36,11 +36,14 @@ const MOST_ABSENCES: usize = 16;
 pub struct Absence {
     /// When one ended: exactly where it stopped cleanly; one that was killed may have run a little longer.
     pub from: i64,
-    /// When the next one started.
+    /// When the next one began to work; [`Absence::OPEN`] where that is not known.
     pub until: i64,
 }
 
 impl Absence {
+    /// The end of an absence after which the clock has been in doubt all the time.
+    pub const OPEN: i64 = u32::MAX as i64;
+
     /// Whether it includes a time. What others did in the second in which a process ended may have come after that.
     pub fn has(self, time: i64) -> bool {
         self.from <= time && time < self.until
@@ -87,8 +90,11 @@ impl Mark {
     }
 
     /// Adds an absence behind the others, also one of no length. The others ended while a clock may have been wrong, but not after the process of
-    /// this mark.
-    pub(super) fn add_absence(&mut self, absence: Absence) {
+    /// this mark, unless that did not learn by its end when it had begun: then it is taken for a part of the absence.
+    pub(super) fn add_absence(&mut self, mut absence: Absence) {
+        if let Some(last) = self.absences.pop_if(|last| self.reached < last.until) {
+            absence.from = last.from.min(absence.from);
+        }
         for before in &mut self.absences {
             before.until = before.until.min(self.reached);
         }
@@ -146,6 +152,15 @@ mod tests {
         mark.add_absence(Absence { from: 1000, until: 1007 });
         let night = Absence { from: 500, until: 1000 };
         assert_eq!(mark.absences, [night, Absence { from: 1000, until: 1007 }], "a clock was ahead, one was behind");
+        for until in [1070, Absence::OPEN] {
+            let mut open = Mark { reached: 1060, absences: vec![night, Absence { from: 1000, until }] };
+            open.add_absence(Absence { from: 1060, until: 5000 });
+            assert_eq!(
+                open.absences,
+                [night, Absence { from: 1000, until: 5000 }],
+                "when its process began was not known"
+            );
+        }
         for start in 1..40 {
             mark.reached = 1000 + 10 * start;
             mark.add_absence(Absence { from: mark.reached, until: mark.reached + 1 + start % 3 });

@@ -34,6 +34,9 @@ pub use self::{mark::Absence, votes::Candidate};
 /// A calendar that is this many seconds away from where it should be has jumped.
 pub const TOLERANCE: i64 = 600;
 
+/// The time of the start is told anew when the clock says another one by more seconds than this: not for parts of a second.
+const DRIFT: i64 = 5;
+
 /// A point this many seconds from a candidate agrees with it: closer than to any other.
 const AGREES: i64 = TOLERANCE / 2;
 
@@ -112,8 +115,11 @@ pub struct JudgingTime {
     /// The mark that the start found, where `reached` began beyond it: [`MARK_AGE`] is not a part of the mark, or each start
     /// would add it again.
     found: Option<i64>,
-    /// Since its first process no other ran with the folder; and whether the next process needs to know.
+    /// When no process ran with the folder, and whether the next process needs to know. The last one ends when this process began.
     absences: Vec<Absence>,
+    /// Seconds by the stopwatch, and the Unix seconds of that as last told.
+    begins_after: AtomicI64,
+    began: AtomicI64,
     are_absences_noted: AtomicBool,
     is_doubtful: AtomicBool,
     doubt: Mutex<Option<Doubt>>,
@@ -150,6 +156,8 @@ impl JudgingTime {
             reached: AtomicI64::new(now),
             found: None,
             absences: Vec::new(),
+            begins_after: AtomicI64::new(0),
+            began: AtomicI64::new(now),
             are_absences_noted: AtomicBool::new(false),
             is_doubtful: AtomicBool::new(false),
             doubt: Mutex::default(),
@@ -193,7 +201,7 @@ impl JudgingTime {
         let clock = self.clock.now();
         let known = match mark {
             Some(mut mark) => {
-                mark.add_absence(Absence { from: mark.reached, until: clock.max(mark.reached) });
+                mark.add_absence(Absence { from: mark.reached, until: Absence::OPEN });
                 self.absences = mark.absences;
                 mark.reached
             }
@@ -215,9 +223,35 @@ impl JudgingTime {
     }
 
     /// When no process ran with this folder, the oldest first: since what others did meanwhile was noted
-    /// ([`JudgingTime::absences_are_noted`]). The last one ended when this process started. Empty where none ran before.
-    pub fn absences(&self) -> &[Absence] {
-        &self.absences
+    /// ([`JudgingTime::absences_are_noted`]). The last one ended when this process began ([`JudgingTime::begins_now`]), by the clock that is trusted
+    /// now. Empty where none ran before.
+    pub fn absences(&self) -> Vec<Absence> {
+        let mut absences = self.absences.clone();
+        if let Some(last) = absences.last_mut() {
+            last.until = self.began().max(last.from);
+        }
+        absences
+    }
+
+    /// From now on this process follows what others do. Without a call it does from its start.
+    pub fn begins_now(&self) {
+        let after = self.stopwatch();
+        self.begins_after.store(after, Relaxed);
+        self.began.store(self.offset.load(Relaxed) + after, Relaxed);
+    }
+
+    /// When this process began, by the clock that is trusted now.
+    fn began(&self) -> i64 {
+        self.now();
+        if self.lock().as_ref().is_some_and(|doubt| doubt.at_start) {
+            return Absence::OPEN;
+        }
+        let (began, told) = (self.offset.load(Relaxed) + self.begins_after.load(Relaxed), self.began.load(Relaxed));
+        if (began - told).abs() <= DRIFT {
+            return told;
+        }
+        self.began.store(began, Relaxed);
+        began
     }
 
     /// The next process does not need to know these absences. [`JudgingTime::save`] keeps that.
@@ -369,7 +403,7 @@ impl JudgingTime {
         let reached = self.reached();
         let low = self.now().low;
         let is_as_found = |&found: &i64| low < reached && found.saturating_add(MARK_AGE) == reached;
-        let absences = if self.are_absences_noted.load(Relaxed) { Vec::new() } else { self.absences.clone() };
+        let absences = if self.are_absences_noted.load(Relaxed) { Vec::new() } else { self.absences() };
         let reached = self.found.filter(is_as_found).unwrap_or(reached);
         Mark { reached, absences }.write(&*file.disk, &file.path)
     }

@@ -78,7 +78,7 @@ fn points_that_agree_with_the_clock_end_the_doubt() {
         let clock = clock(TODAY);
         let time = JudgingTime::of(clock.clone());
         clock.set(TODAY + jump);
-        assert!(!time.now().is_certain());
+        assert!(!time.now().is_certain(), "one that ends in doubt");
         send(&time, &clock, -10, 25);
         assert!(time.is_doubtful());
         send(&time, &clock, -10, 10);
@@ -116,7 +116,7 @@ fn three_agents_that_stamp_their_points_now_end_the_doubt_after_a_night() {
     for agents in [1, 3] {
         let (data, clock) = (used(), clock(TODAY + DAY / 2));
         let time = open(&clock, data.path());
-        assert!(!time.now().is_certain());
+        assert!(!time.now().is_certain(), "one that ends in doubt");
         let mut minutes = 0;
         // Each on a connection of its own, once a minute.
         while time.is_doubtful() && minutes < 60 {
@@ -371,4 +371,44 @@ fn a_start_in_the_second_of_the_stop_or_by_a_clock_behind_it_is_after_an_absence
         assert_eq!(open(&clock(now), data.path()).absences(), [none]);
         assert!(!none.has(TODAY));
     }
+}
+
+#[test]
+fn an_absence_ends_when_the_process_began_by_the_clock_that_is_right_in_the_end() {
+    for wrong in [3 * 3600, -DAY] {
+        let (data, clock) = (used(), clock(TODAY + wrong));
+        let time = open(&clock, data.path());
+        assert_eq!(time.absences(), [Absence { from: TODAY, until: Absence::OPEN }], "{wrong}: not known yet");
+        pass(&clock, 100);
+        clock.set(TODAY + 60 + 100);
+        let first = Absence { from: TODAY, until: TODAY + 60 };
+        assert_eq!(time.absences(), [first], "{wrong}");
+        // Parts of a second do not move it; a step of the clock does.
+        clock.set(TODAY + 60 + 102);
+        assert_eq!(time.absences(), [first], "{wrong}");
+        clock.set(TODAY + 60 + 100 + 300);
+        assert_eq!(time.absences(), [Absence { from: TODAY, until: TODAY + 360 }], "{wrong}");
+        time.begins_now();
+        assert_eq!(
+            time.absences(),
+            [Absence { from: TODAY, until: TODAY + 460 }],
+            "{wrong}: it follows others from now on"
+        );
+    }
+}
+
+#[test]
+fn a_process_that_ended_in_doubt_does_not_cut_an_absence() {
+    let (data, clock) = (used(), clock(TODAY + 3 * 3600));
+    for _ in 0..3 {
+        let time = open(&clock, data.path());
+        pass(&clock, 1200);
+        time.save().unwrap();
+        assert!(!time.now().is_certain(), "one that ends in doubt");
+        pass(&clock, 3600);
+    }
+    let time = open(&clock, data.path());
+    assert_eq!(time.absences(), [Absence { from: TODAY, until: Absence::OPEN }]);
+    assert!(time.trust(Candidate::Clock));
+    assert_eq!(time.absences(), [Absence { from: TODAY, until: clock.now() }]);
 }

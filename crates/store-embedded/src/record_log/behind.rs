@@ -12,30 +12,46 @@ use super::{
     walk::{Part, walk},
 };
 
-/// Whether some of them are in none of the files that continue it. After a sync that failed, the next file has the same records; others
-/// are of another file than the one that was there, or an earlier program wrote them.
-pub(super) fn has_others<'f>(
+/// What is behind that length.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Behind {
+    /// Nothing that a file which continues it lacks.
+    Nothing,
+    /// Records of another file than the one that was there, or of an earlier program.
+    Others,
+    /// What could not be read now may be others, or may be where these are.
+    NotKnown,
+}
+
+/// Whether some of them are in none of the files that continue it. After a sync that failed, the next file has the same records.
+pub(super) fn behind<'f>(
     (file, seal): (&dyn DiskFile, &Seal),
     counts: u64,
     continuing: impl Iterator<Item = (&'f dyn DiskFile, Seal)>,
-) -> bool {
-    let len = file.len().unwrap_or(0);
+) -> Behind {
+    let Ok(len) = file.len() else { return Behind::NotKnown };
+    let mut is_all_read = true;
     let mut others = BTreeSet::new();
     if counts < len {
-        walk(file, len, seal, |part| {
-            if let Part::Record(offset, kind, payload) | Part::Corrected(offset, _, kind, payload) = part
-                && counts < offset + (FRAME + payload.len()) as u64
-            {
-                others.insert(of_record(kind, payload));
+        walk(file, len, seal, |part| match part {
+            Part::Record(offset, kind, payload) | Part::Corrected(offset, _, kind, payload) => {
+                if counts < offset + (FRAME + payload.len()) as u64 {
+                    others.insert(of_record(kind, payload));
+                }
             }
+            Part::Unread(offset, bytes) => is_all_read &= offset + bytes <= counts,
+            _ => {}
         });
     }
-    let mut is_all_read = true;
     for (file, seal) in continuing {
         if others.is_empty() {
-            return false;
+            break;
         }
-        walk(file, file.len().unwrap_or(0), &seal, |part| match part {
+        let Ok(len) = file.len() else {
+            is_all_read = false;
+            continue;
+        };
+        walk(file, len, &seal, |part| match part {
             Part::Record(_, kind, payload) | Part::Corrected(_, _, kind, payload) => {
                 others.remove(&of_record(kind, payload));
             }
@@ -43,8 +59,11 @@ pub(super) fn has_others<'f>(
             _ => {}
         });
     }
-    // What cannot be read now may be these.
-    is_all_read && !others.is_empty()
+    match (is_all_read, others.is_empty()) {
+        (true, true) => Behind::Nothing,
+        (true, false) => Behind::Others,
+        (false, _) => Behind::NotKnown,
+    }
 }
 
 /// There may be millions of them. Two with the same hash count as one.

@@ -6,11 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::{Disk, Open};
+use host::{Disk, DiskFile, Open};
 use store::LAST_NUMBER;
 
 use super::{
-    behind::{has_others, not_used},
+    behind::{Behind, behind, not_used},
     draft::file_name,
     folder::WAS_REPLACED,
     frame::{self, FRAME, HEADER, Header, HeaderRead, Seal, VERSION},
@@ -213,9 +213,16 @@ pub(crate) fn check_file(
     });
     if let Some(end) = end {
         let continuing = headers.continuing.get(&number).into_iter().flatten();
-        let files: Vec<_> =
-            continuing.filter_map(|(path, seal)| Some((disk.open(path, Open::Read).ok()?, seal.clone()))).collect();
-        if has_others((&*file, &seal), end, files.iter().map(|(file, seal)| (&**file, seal.clone()))) {
+        let files: Option<Vec<_>> =
+            continuing.map(|(path, seal)| Some((disk.open(path, Open::Read).ok()?, seal.clone()))).collect();
+        let of = |files: &Vec<_>| {
+            behind(
+                (&*file, &seal),
+                end,
+                files.iter().map(|(file, seal): &(Box<dyn DiskFile>, Seal)| (&**file, seal.clone())),
+            )
+        };
+        if files.is_some_and(|files| of(&files) == Behind::Others) {
             report.damaged.push(damaged(end, bytes.max(end), not_used(end)));
         }
     }

@@ -34,7 +34,7 @@ use host::DiskFile;
 use store::StoreError;
 
 use self::{
-    behind::{has_others, not_used},
+    behind::{Behind, behind, not_used},
     draft::{Draft, write_draft},
     files::LogFile,
     folder::Found,
@@ -383,17 +383,20 @@ impl RecordLog {
     }
 
     /// Reports records behind the length up to which a file counts that are in none of the files that continue it. Returns whether there
-    /// are any: then a rewrite keeps the file.
+    /// are any. A rewrite keeps the file then, and also where that is not known.
     fn keeps_others(&self, number: u64, counts: u64, continuing: impl Iterator<Item = u64>) -> bool {
         let mut files = self.files.0.write();
         let Some(LogFile { file, seal, .. }) = files.get(&number) else { return false };
         let of = |number| files.get(&number).map(|LogFile { file, seal, .. }| (&**file, seal.clone()));
-        if !has_others((&**file, seal), counts, continuing.filter_map(of)) {
+        let behind = behind((&**file, seal), counts, continuing.filter_map(of));
+        if behind == Behind::Nothing {
             return false;
         }
-        self.folder.reporter.missing(self.folder.what, &self.folder.path(number), &not_used(counts));
         files.entry(number).and_modify(|file| file.most = counts);
-        true
+        if behind == Behind::Others {
+            self.folder.reporter.missing(self.folder.what, &self.folder.path(number), &not_used(counts));
+        }
+        behind == Behind::Others
     }
 
     /// Makes the first file of a log that has none.
@@ -492,7 +495,9 @@ impl RecordLog {
         self.tail = None;
         let LogFile { file, len, .. } = self.files.0.read()[&number].clone();
         // As far as that works: what was refused, or is in the next file as well, is not taken for the records of another file later.
-        _ = file.set_len(len);
+        if self.folder.owner.check().is_ok() {
+            _ = file.set_len(len);
+        }
         self.files.0.write().entry(number).and_modify(|file| file.most = u64::MAX);
     }
 

@@ -3,7 +3,7 @@ use std::{
     path::Path,
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
     },
 };
 
@@ -567,6 +567,37 @@ fn records_behind_the_length_at_which_a_later_file_continues_are_kept() {
         rewrite(&mut log, &found).unwrap();
         let moved = damage.examples().into_iter().find_map(|damage| damage.moved_to).unwrap();
         assert_eq!(std::fs::read(data.path().join(moved)).unwrap(), whole);
+    }
+}
+
+#[test]
+fn a_file_stays_where_the_one_that_continues_it_cannot_be_compared_with_it() {
+    for reads in 0..12 {
+        let (data, path, before) = small();
+        let (mut log, _) = open(data.path(), &DamageLog::new()).unwrap();
+        write(&mut log, &records(20..24)).unwrap();
+        drop(log);
+        let whole = std::fs::read(&path).unwrap();
+        std::fs::write(&path, before).unwrap();
+        let (mut log, _) = open_on(data.path(), not_syncing("00000001.log"), &DamageLog::new()).unwrap();
+        write(&mut log, &records(50..51)).unwrap();
+        drop(log);
+        std::fs::write(&path, &whole).unwrap();
+
+        let (good, done) = (Arc::new(AtomicUsize::new(reads)), Arc::new(AtomicBool::new(false)));
+        let is_over = done.clone();
+        let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+            let is_continuing = call == Call::Read && path.ends_with("00000002.log") && !is_over.load(Relaxed);
+            let fails = is_continuing && good.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1)).is_err();
+            fails.then(|| io::Error::other("injected"))
+        });
+        let Ok((mut log, found)) = open_on(data.path(), Arc::new(disk), &DamageLog::new()) else { continue };
+        done.store(true, Relaxed);
+        _ = rewrite(&mut log, &found);
+        let folders = [path.parent().unwrap().to_owned(), data.path().join("damaged")];
+        let files = folders.iter().filter_map(|folder| std::fs::read_dir(folder).ok()).flatten();
+        let mut contents = files.filter_map(|entry| std::fs::read(entry.unwrap().path()).ok());
+        assert!(contents.any(|bytes| bytes == whole), "after {reads} reads");
     }
 }
 
