@@ -20,10 +20,10 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
         local.put_metrics(otherwise.clone()).await?;
         local.sync_metrics().await?;
         let metrics = ingest.take_over(otherwise).await;
-        ingest.write_owed_records(local).await?;
+        write_owed(local, ingest).await;
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
-    learn(&metrics, local, ingest).await?;
+    learn(&metrics, local, ingest).await;
     let record = |(id, metric): (MetricId, &SharedMetric)| {
         let SharedMetric { name, policy, since, earlier, created_on, .. } = metric.clone();
         let since = if earlier.is_empty() { 0 } else { since };
@@ -41,19 +41,29 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     let added = records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum();
     if added < records.len() {
         // Points made some of them meanwhile, by the rules of this node alone.
-        learn(&metrics, local, ingest).await?;
+        learn(&metrics, local, ingest).await;
     }
     Ok(added)
 }
 
 /// Notes the policies that others had.
-async fn learn(metrics: &[SharedMetric], local: &dyn NameStore, ingest: &Ingest) -> Result<(), StoreError> {
+async fn learn(metrics: &[SharedMetric], local: &dyn NameStore, ingest: &Ingest) {
     let metrics = ingest.learn(metrics);
     if 0 < metrics {
         tracing::info!(
             metrics,
             "metrics had policies on other nodes that they never had here; points of these are read, too"
         );
+        write_owed(local, ingest).await;
     }
-    ingest.write_owed_records(local).await
+}
+
+/// Keeps what others changed. What cannot be written now stays owed: names are read and followed meanwhile.
+pub(crate) async fn write_owed(local: &dyn NameStore, ingest: &Ingest) {
+    if let Err(error) = ingest.write_owed_records(local).await {
+        tracing::warn!(
+            %error,
+            "cannot write policies that other nodes have, or had, for metrics of this node; retrying with the next read of all names"
+        );
+    }
 }

@@ -18,7 +18,12 @@ use store::{NameStore, ScanPace, ScanProgress, SharedMetric, StoreError};
 use store_cassandra::SharedTables;
 use tokio::sync::mpsc;
 
-use crate::{adopt::adopt, index_readiness::IndexReadiness, rescan::Rescan, tables::Tables};
+use crate::{
+    adopt::{adopt, write_owed},
+    index_readiness::IndexReadiness,
+    rescan::Rescan,
+    tables::Tables,
+};
 
 /// Metrics whose ids are made durable together.
 const ADOPT_BATCH: usize = 1 << 16;
@@ -148,6 +153,7 @@ impl NameSync {
         }
         // Not before: what is created until a name is hidden stays.
         self.rescan.end();
+        write_owed(&*self.local, &self.ingest).await;
         self.ingest.all_are_read();
         let changes = Changes { rows, added, hidden };
         let readiness = self.readiness.clone();

@@ -1,7 +1,10 @@
 //! Where others write the store too: metrics without points on this node are kept by what the shared tables say, also when
 //! that changes. As soon as points come here, the rules of this node say it (`policy_changes.rs`).
 
-use std::sync::{Arc, atomic::Ordering::Relaxed};
+use std::{
+    collections::HashMap,
+    sync::{Arc, atomic::Ordering::Relaxed},
+};
 
 use host::Absence;
 use metadata::{Elsewhere, PolicySpan};
@@ -73,7 +76,10 @@ impl PolicyChanges {
             record.policies.push(PolicyChange { since, policy });
             Some(record)
         };
-        others.into_iter().filter_map(record).collect()
+        let records: Vec<MetricRecord> = others.into_iter().filter_map(record).collect();
+        // The store gets a policy that is not in force: until `take_over` has been, or they are written as they are.
+        self.owed.add(records.iter().map(|record| record.id));
+        records
     }
 
     /// See [`Ingest::learn`](crate::Ingest::learn).
@@ -105,8 +111,6 @@ impl PolicyChanges {
             for (id, created, metric) in together {
                 let has_missed = self.learn_missed((*id, *created), metric);
                 learnt += usize::from(self.learn_of((*id, *created), metric) || has_missed);
-                // The next process cannot tell that, and no other record of it is written.
-                self.owed.add(has_missed.then_some(*id));
             }
         }
         learnt
@@ -180,7 +184,12 @@ impl PolicyChanges {
             }
         }
         let front = &history[..history.len() - own.len()];
-        spans != own && self.registry.set_history(id, [front, &spans].concat())
+        if spans == own {
+            return false;
+        }
+        // The next process cannot tell that, and no other record of it is written.
+        self.owed.add([id]);
+        self.registry.set_history(id, [front, &spans].concat())
     }
 
     /// See [`Ingest::tells`](crate::Ingest::tells).
@@ -232,7 +241,7 @@ impl PolicyChanges {
     }
 
     fn put_in_force(&self, records: &[MetricRecord]) -> usize {
-        let (mut taken, mut left, mut overtaken) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut taken, mut left) = (Vec::new(), Vec::new());
         {
             let mut memtable = self.memtable.lock();
             for record in records {
@@ -244,10 +253,7 @@ impl PolicyChanges {
                     .is_none_or(|history| history.last().is_none_or(|last| last.since != before.since));
                 if !memtable.is_theirs(record.id) {
                     left.push(record.id);
-                } else if is_overtaken {
-                    // A newer one was put in force meanwhile, also by the tables: this one was read before.
-                    overtaken.push(record.id);
-                } else {
+                } else if !is_overtaken {
                     memtable.set_policy(record.id, policy);
                     self.registry.set_policy(record.id, policy, change.since);
                     taken.push(record.id);
@@ -255,8 +261,11 @@ impl PolicyChanges {
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
-        // The disk has these with a policy that is not in force: a start would read points of the journal by it.
-        self.owed.add(left.iter().chain(&overtaken).copied());
+        // The disk has the others with a policy that is not in force: a start would read points of the journal by it.
+        let now_in_force = self.registry.records(&taken);
+        let given: HashMap<MetricId, &MetricRecord> = records.iter().map(|record| (record.id, record)).collect();
+        self.owed
+            .remove(now_in_force.iter().filter(|record| given.get(&record.id) == Some(record)).map(|record| record.id));
         self.registration.add(left);
         taken.len()
     }

@@ -199,17 +199,13 @@ impl Ingest {
     }
 
     /// Writes the records of metrics that [`Ingest::learn`] and [`Ingest::take_over`] found otherwise than the embedded store has them, and returns
-    /// when they are on its disk. What an earlier call could not write, or did not end, is written as well.
+    /// when they are on its disk. What an earlier call could not write, or did not end, is written as well. Others know all of it: `local` is
+    /// the embedded store alone.
     ///
     /// # Errors
-    /// The embedded store cannot keep them.
+    /// The embedded store cannot keep them; they are written by the next call.
     pub async fn write_owed_records(&self, local: &dyn NameStore) -> Result<(), StoreError> {
-        if self.policy_changes.owed.is_empty() {
-            return Ok(());
-        }
-        // Their own changes are written after that.
-        let _turn = self.registration_turn().await;
-        self.policy_changes.owed.write(self.registry(), local).await
+        self.policy_changes.write_owed_records(local).await
     }
 
     /// Whether [`Ingest::learn`] may find something new in what the tables have of a metric, or [`Ingest::kept_otherwise`] does.

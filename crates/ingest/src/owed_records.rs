@@ -6,10 +6,14 @@ use std::{
     sync::atomic::{AtomicU64, Ordering::Relaxed},
 };
 
-use metadata::Registry;
 use metric::MetricId;
 use parking_lot::Mutex;
 use store::{NameStore, StoreError};
+
+use crate::policy_changes::PolicyChanges;
+
+/// Records of one call of the store: a deletion of another node, and new metrics, wait for as long.
+const GROUP: usize = 4096;
 
 /// Metrics whose records are owed.
 #[derive(Debug, Default)]
@@ -25,22 +29,41 @@ impl OwedRecords {
         self.metrics.lock().extend(metrics.into_iter().map(|id| (id, change)));
     }
 
+    /// The store has them as they are.
+    pub(crate) fn remove(&self, metrics: impl IntoIterator<Item = MetricId>) {
+        let mut owed = self.metrics.lock();
+        for id in metrics {
+            owed.remove(&id);
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.metrics.lock().is_empty()
     }
 
-    /// Writes them, and returns when they are on the disk. No other may write names meanwhile: their own changes come after these.
-    ///
-    /// # Errors
-    /// The store's own; all of them stay owed.
-    pub(crate) async fn write(&self, registry: &Registry, local: &dyn NameStore) -> Result<(), StoreError> {
-        let written = self.metrics.lock().clone();
-        if written.is_empty() {
-            return Ok(());
+    fn group(&self) -> BTreeMap<MetricId, u64> {
+        self.metrics.lock().iter().take(GROUP).map(|(&id, &change)| (id, change)).collect()
+    }
+
+    fn are_written(&self, group: &BTreeMap<MetricId, u64>) {
+        self.metrics.lock().retain(|id, change| group.get(id) != Some(change));
+    }
+}
+
+impl PolicyChanges {
+    /// See [`Ingest::write_owed_records`](crate::Ingest::write_owed_records).
+    pub(crate) async fn write_owed_records(&self, local: &dyn NameStore) -> Result<(), StoreError> {
+        while !self.owed.is_empty() {
+            // Their own changes are written after that.
+            let _turn = self.registration.turn().await;
+            let group = self.owed.group();
+            // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
+            let _ = self.journal.append_names().await;
+            let _ = self.journal.synced().await;
+            local.put_metrics(self.registry.records(&group.keys().copied().collect::<Vec<_>>())).await?;
+            local.sync_metrics().await?;
+            self.owed.are_written(&group);
         }
-        local.put_metrics(registry.records(&written.keys().copied().collect::<Vec<_>>())).await?;
-        local.sync_metrics().await?;
-        self.metrics.lock().retain(|id, change| written.get(id) != Some(change));
         Ok(())
     }
 }

@@ -135,7 +135,7 @@ impl Waiting {
     }
 
     fn are_at(&mut self, now: Timestamp) {
-        let overdue = self.points.extract_if(.., |(_, until)| *until <= now);
+        let overdue = self.points.extract_if(.., |(_, until)| *until < now);
         self.overdue.extend(overdue.map(|(time, _)| time));
     }
 
@@ -156,8 +156,8 @@ fn difference(of_list: &FetchedSeries, of_one: &FetchedSeries, waiting: &Waiting
         let is_same = (value - wanted).abs() <= 1e-9 * wanted.abs().max(1.0);
         let step = i64::from(of_list.step);
         let time = of_list.start + i as i64 * step;
-        let is_allowed = || is_named || value.is_nan() || is_same || waiting.had(time..time + step);
-        let is_other = value.is_nan() != wanted.is_nan() || !is_allowed();
+        let is_other = value.is_nan() != wanted.is_nan() || !(is_named || value.is_nan() || is_same);
+        let is_other = is_other && !waiting.had(time..time + step);
         is_other.then(|| format!("{} ({step} s): {value}, alone {wanted}", time - BEGIN))
     })
 }

@@ -159,8 +159,9 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     tracing::info!("stopping: closing listeners and writing all points to the store; a second signal stops at once");
     readiness.set_started(false);
     let (ingest, connection) = (&*node.ingest, node.connection.as_deref());
-    let (names, data, disk) = (&*node.store.names, &*settings.data.dir, &host.disk);
-    let running = Running { listeners, background, until_stored, ingest, connection, names, data, disk };
+    let (names, embedded) = (&*node.store.names, &*node.embedded);
+    let (data, disk) = (&*settings.data.dir, &host.disk);
+    let running = Running { listeners, background, until_stored, ingest, connection, names, embedded, data, disk };
     running.stop(settings.stop.timeout, &mut signals).await?;
     failure.map_or(Ok(()), |why| Err(anyhow::anyhow!(why)))
 }

@@ -59,6 +59,8 @@ pub struct Running<'a> {
     pub ingest: &'a Ingest,
     pub connection: Option<&'a Connection>,
     pub names: &'a dyn NameStore,
+    /// The names of this node alone.
+    pub embedded: &'a dyn NameStore,
     /// The data folder.
     pub data: &'a Path,
     pub disk: &'a Arc<dyn host::Disk>,
@@ -117,14 +119,12 @@ impl Running<'_> {
                 );
             }
         }
+        // The next start reads the saved names alone.
+        let owed = self.ingest.write_owed_records(self.embedded).await;
         if let Some(connection) = self.connection {
             connection.release().await;
         }
-        // The next start reads the saved names alone.
-        self.ingest
-            .write_owed_records(self.names)
-            .await
-            .context("cannot write what other nodes changed; the next start asks them again")?;
+        owed.context("cannot write policies that other nodes have, or had; the next start asks for them again")?;
         let (registry, mark) = (self.ingest.registry().clone(), self.names.names_mark());
         let (path, disk) = (self.data.join(metadata::SAVED), self.disk.clone());
         let saved = tokio::task::spawn_blocking(move || registry.save(&*disk, &path, mark)).await?;

@@ -34,7 +34,7 @@ pub use self::{mark::Absence, votes::Candidate};
 /// A calendar that is this many seconds away from where it should be has jumped.
 pub const TOLERANCE: i64 = 600;
 
-/// The time of the start is told anew when the clock says another one by more seconds than this: not for parts of a second.
+/// The begin of a process is another one when the clock says so by more seconds than this: not for parts of a second.
 const DRIFT: i64 = 5;
 
 /// A point this many seconds from a candidate agrees with it: closer than to any other.
@@ -117,7 +117,7 @@ pub struct JudgingTime {
     found: Option<i64>,
     /// When no process ran with the folder, and whether the next process needs to know. The last one ends when this process began.
     absences: Vec<Absence>,
-    /// Seconds by the stopwatch, and the Unix seconds of that as last told.
+    /// Seconds by the stopwatch, and the Unix seconds of that as last used.
     begins_after: AtomicI64,
     began: AtomicI64,
     are_absences_noted: AtomicBool,
@@ -246,9 +246,12 @@ impl JudgingTime {
         if self.lock().as_ref().is_some_and(|doubt| doubt.at_start) {
             return Absence::OPEN;
         }
-        let (began, told) = (self.offset.load(Relaxed) + self.begins_after.load(Relaxed), self.began.load(Relaxed));
-        if (began - told).abs() <= DRIFT {
-            return told;
+        if self.are_absences_noted.load(Relaxed) {
+            return self.began.load(Relaxed);
+        }
+        let (began, used) = (self.offset.load(Relaxed) + self.begins_after.load(Relaxed), self.began.load(Relaxed));
+        if (began - used).abs() <= DRIFT {
+            return used;
         }
         self.began.store(began, Relaxed);
         began
@@ -256,6 +259,8 @@ impl JudgingTime {
 
     /// The next process does not need to know these absences. [`JudgingTime::save`] keeps that.
     pub fn absences_are_noted(&self) {
+        // What was noted goes by this: later the calendar may be set, or the machine sleep.
+        self.began();
         self.are_absences_noted.store(true, Relaxed);
     }
 

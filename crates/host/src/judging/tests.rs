@@ -394,6 +394,9 @@ fn an_absence_ends_when_the_process_began_by_the_clock_that_is_right_in_the_end(
             [Absence { from: TODAY, until: TODAY + 460 }],
             "{wrong}: it follows others from now on"
         );
+        time.absences_are_noted();
+        clock.set(clock.now() + 300);
+        assert_eq!(time.absences()[0].until, TODAY + 460, "{wrong}: what was noted goes by that");
     }
 }
 

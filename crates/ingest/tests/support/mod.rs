@@ -17,8 +17,7 @@ use tokio::runtime::Runtime;
 /// Stages of one second, ten seconds and a minute.
 pub const THREE_STAGES: &str = "1s:1h,10s:6h,60s:2d";
 
-/// The seeds of a run: this many, always the same, so that a build fails only by what changed. `SEED` sets the first one and asks for
-/// it alone, `SEEDS` sets how many.
+/// The seeds of a run: this many, always the same. `SEED` sets the first one and asks for it alone, `SEEDS` sets how many.
 pub fn seeds(count: u64) -> Range<u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect("SEED and SEEDS are numbers"));
     let seed = number("SEED");
