@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use host::{Disk, Open};
+use host::Disk;
 use serde::{Deserialize, Serialize};
 
 use crate::error::BackupError;
@@ -159,8 +159,9 @@ fn later_without_manifest(disk: &dyn Disk, dir: &Path, than: u32) -> Option<Path
     later.max().map(|(_, path)| path)
 }
 
+/// Also where the disk does not return the manifest: a restore must not take an older backup for the newest.
 fn is_backup(disk: &dyn Disk, path: &Path) -> bool {
-    disk.open(&path.join(FILE), Open::Read).is_ok()
+    disk.exists(&path.join(FILE))
 }
 
 /// The backup that a path means, and what it has.

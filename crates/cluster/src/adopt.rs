@@ -17,10 +17,7 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     let reserved = ingest.reserve(metrics.iter().collect(), |metric: &&SharedMetric| &metric.name);
     let otherwise = ingest.kept_otherwise(&metrics);
     if !otherwise.is_empty() {
-        local.put_metrics(otherwise.clone()).await?;
-        local.sync_metrics().await?;
-        let metrics = ingest.take_over(otherwise).await;
-        write_owed(local, ingest).await;
+        let metrics = ingest.take_over(otherwise, local).await?;
         tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
     }
     learn(&metrics, local, ingest).await;
@@ -63,7 +60,7 @@ pub(crate) async fn write_owed(local: &dyn NameStore, ingest: &Ingest) {
     if let Err(error) = ingest.write_owed_records(local).await {
         tracing::warn!(
             %error,
-            "cannot write policies that other nodes have, or had, for metrics of this node; retrying with the next read of all names"
+            "cannot write policies that other nodes have, or had, for metrics of this node; retrying"
         );
     }
 }

@@ -9,9 +9,9 @@ use std::{
 use host::Absence;
 use metadata::{Elsewhere, PolicySpan};
 use metric::{MetricId, Policy, Timestamp};
-use store::{MetricRecord, PolicyChange, SharedMetric};
+use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
 
-use crate::policy_changes::PolicyChanges;
+use crate::{owed_records::GROUP, policy_changes::PolicyChanges};
 
 /// How much an xFilesFactor may differ from itself in the tables, which have six digits.
 const ROUNDED: f64 = 1e-6;
@@ -76,10 +76,7 @@ impl PolicyChanges {
             record.policies.push(PolicyChange { since, policy });
             Some(record)
         };
-        let records: Vec<MetricRecord> = others.into_iter().filter_map(record).collect();
-        // The store gets a policy that is not in force: until `take_over` has been, or they are written as they are.
-        self.owed.add(records.iter().map(|record| record.id));
-        records
+        others.into_iter().filter_map(record).collect()
     }
 
     /// See [`Ingest::learn`](crate::Ingest::learn).
@@ -187,9 +184,11 @@ impl PolicyChanges {
         if spans == own {
             return false;
         }
-        // The next process cannot tell that, and no other record of it is written.
+        // The next process cannot tell that, and no other record of it is written. Before as well: nothing passes for noted in between.
         self.owed.add([id]);
-        self.registry.set_history(id, [front, &spans].concat())
+        let is_set = self.registry.set_history(id, [front, &spans].concat());
+        self.owed.add([id]);
+        is_set
     }
 
     /// See [`Ingest::tells`](crate::Ingest::tells).
@@ -220,9 +219,13 @@ impl PolicyChanges {
         current.is_some_and(|current| !is_kept_otherwise(&current, policy))
     }
 
-    /// Puts the policies of [`PolicyChanges::kept_otherwise`] in force, once their records are on the disk. A metric that got points
-    /// meanwhile is left out, and judged by the rules. Returns how many there were.
-    pub(crate) async fn take_over(self: &Arc<PolicyChanges>, mut records: Vec<MetricRecord>) -> usize {
+    /// Writes the records of [`PolicyChanges::kept_otherwise`], and puts their policies in force once they are on the disk. A metric that got
+    /// points meanwhile is left out, and judged by the rules. Returns how many there were.
+    pub(crate) async fn take_over(
+        self: &Arc<PolicyChanges>,
+        mut records: Vec<MetricRecord>,
+        local: &dyn NameStore,
+    ) -> Result<usize, StoreError> {
         let without_room = self.rules.admit_policies(&mut records);
         if 0 < without_room {
             tracing::error!(
@@ -231,22 +234,57 @@ impl PolicyChanges {
                 "the shared tables have metrics with too many different policies; this node reads these by the policies that they had"
             );
         }
-        let changes = self.clone();
-        let taken = host::spawn_blocking(move || {
-            // No point is between the journal and memory: see `judge_elsewhere`.
-            let _exclusive = changes.journal.exclusive();
-            changes.put_in_force(&records)
-        });
-        taken.await.unwrap_or_default()
+        let mut all = 0;
+        while !records.is_empty() {
+            let group: Vec<MetricRecord> = records.drain(..records.len().min(GROUP)).collect();
+            // From here on the disk may have a policy that is not in force: a start would read points of the journal by it.
+            self.owed.add(group.iter().map(|record| record.id));
+            let _turn = self.registration.turn().await;
+            local.put_metrics(group.clone()).await?;
+            local.sync_metrics().await?;
+            let (changes, given) = (self.clone(), group.clone());
+            let taken = host::spawn_blocking(move || {
+                // No point is between the journal and memory: see `judge_elsewhere`.
+                let _exclusive = changes.journal.exclusive();
+                changes.put_in_force(&given)
+            });
+            let taken = taken.await.unwrap_or_default();
+            let given: HashMap<MetricId, &MetricRecord> = group.iter().map(|record| (record.id, record)).collect();
+            let in_force = self.registry.records(&taken);
+            let same = in_force.iter().filter(|record| given.get(&record.id) == Some(record));
+            self.owed.remove(same.map(|record| record.id));
+            all += taken.len();
+        }
+        self.write_owed_records(local).await?;
+        Ok(all)
     }
 
-    fn put_in_force(&self, records: &[MetricRecord]) -> usize {
+    /// See [`Ingest::write_owed_records`](crate::Ingest::write_owed_records).
+    pub(crate) async fn write_owed_records(&self, local: &dyn NameStore) -> Result<(), StoreError> {
+        while !self.owed.is_empty() {
+            // Their own changes are written after that.
+            let _turn = self.registration.turn().await;
+            let group = self.owed.group();
+            let records = self.registry.records(&group.keys().copied().collect::<Vec<_>>());
+            // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
+            let _ = self.journal.append_names().await;
+            let _ = self.journal.synced().await;
+            local.put_metrics(records).await?;
+            local.sync_metrics().await?;
+            self.owed.are_written(&group);
+        }
+        Ok(())
+    }
+
+    /// Returns those that are in force.
+    fn put_in_force(&self, records: &[MetricRecord]) -> Vec<MetricId> {
         let (mut taken, mut left) = (Vec::new(), Vec::new());
         {
             let mut memtable = self.memtable.lock();
             for record in records {
                 let [.., before, change] = &record.policies[..] else { continue };
                 let Some(policy) = self.registry.try_intern(&change.policy) else { continue };
+                // A newer one may have been put in force meanwhile, also by the tables: this one was read before.
                 let is_overtaken = self
                     .registry
                     .policies(record.id)
@@ -261,13 +299,8 @@ impl PolicyChanges {
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
-        // The disk has the others with a policy that is not in force: a start would read points of the journal by it.
-        let now_in_force = self.registry.records(&taken);
-        let given: HashMap<MetricId, &MetricRecord> = records.iter().map(|record| (record.id, record)).collect();
-        self.owed
-            .remove(now_in_force.iter().filter(|record| given.get(&record.id) == Some(record)).map(|record| record.id));
         self.registration.add(left);
-        taken.len()
+        taken
     }
 }
 

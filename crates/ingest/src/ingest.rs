@@ -187,7 +187,7 @@ impl Ingest {
     }
 
     /// Those of some metrics of the shared tables that others keep by another policy than this process knows, and that it has no
-    /// points for: their records with that policy. Once these are on the disk, [`Ingest::take_over`] puts them in force.
+    /// points for: their records with that policy, for [`Ingest::take_over`].
     pub fn kept_otherwise(&self, metrics: &[SharedMetric]) -> Vec<MetricRecord> {
         self.policy_changes.kept_otherwise(metrics)
     }
@@ -230,9 +230,13 @@ impl Ingest {
         self.policy_changes.all_are_read();
     }
 
-    /// See [`Ingest::kept_otherwise`]. Returns how many metrics have another policy than before. [`Ingest::write_owed_records`] follows.
-    pub async fn take_over(&self, records: Vec<MetricRecord>) -> usize {
-        self.policy_changes.take_over(records).await
+    /// Writes the records of [`Ingest::kept_otherwise`] to the embedded store, and puts their policies in force. Returns how many metrics have another
+    /// policy than before.
+    ///
+    /// # Errors
+    /// The embedded store cannot keep them; [`Ingest::write_owed_records`] writes what is in force.
+    pub async fn take_over(&self, records: Vec<MetricRecord>, local: &dyn NameStore) -> Result<usize, StoreError> {
+        self.policy_changes.take_over(records, local).await
     }
 
     /// Deletes metrics: their names, points in memory and rows. Returns how many there were. The same name sent again is a

@@ -133,8 +133,7 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     });
     let otherwise = ingest.kept_otherwise(&shared);
     assert_eq!(otherwise.iter().map(|record| &*record.name).collect::<Vec<_>>(), ["theirs.read"]);
-    driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await, 1);
+    assert_eq!(ingest.take_over(otherwise, &*driver).await.unwrap(), 1);
     assert_eq!(resolution(&ingest, ids[0]), 30);
     assert_ne!(resolution(&ingest, ids[1]), 30, "the rules of this node hold where points came");
     assert!(ingest.kept_otherwise(&shared).is_empty(), "it is taken over once");
@@ -146,7 +145,7 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     let otherwise = ingest.kept_otherwise(&other);
     assert_eq!(otherwise.len(), 1);
     send(&ingest, "theirs.read", 3.0).await;
-    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 30));
+    assert_eq!((ingest.take_over(otherwise, &*driver).await.unwrap(), resolution(&ingest, ids[0])), (0, 30));
     ingest.flush().await.unwrap();
     assert_eq!(resolution(&ingest, ids[0]), 60);
     ingest.close().await.unwrap();
@@ -176,9 +175,8 @@ async fn a_policy_that_is_not_taken_over_because_points_came_is_not_on_the_disk_
         updated_on: None,
     };
     let otherwise = ingest.kept_otherwise(&[shared]);
-    driver.put_metrics(otherwise.clone()).await.unwrap();
     send(&ingest, "theirs", 3.0).await;
-    assert_eq!((ingest.take_over(otherwise).await, resolution(&ingest, ids[0])), (0, 60));
+    assert_eq!((ingest.take_over(otherwise, &*driver).await.unwrap(), resolution(&ingest, ids[0])), (0, 60));
     ingest.flush().await.unwrap();
     let mut stored = Vec::new();
     driver.scan_metrics(&mut |batch| stored.extend(batch)).await.unwrap();
@@ -556,8 +554,7 @@ async fn changes_of_a_method_that_others_made_while_a_node_did_not_run_are_of_th
         elsewhere("changed", &changed),
     ];
     let otherwise = ingest.kept_otherwise(&all);
-    driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await, 1);
+    assert_eq!(ingest.take_over(otherwise, &*driver).await.unwrap(), 1);
     assert_eq!(ingest.learn(&all), 3);
     ingest.write_owed_records(&*driver).await.unwrap();
     for (name, expected) in [("there.and.back", there_and_back), ("sent.first", there_and_back), ("changed", changed)] {
@@ -636,8 +633,7 @@ async fn what_others_did_in_an_absence_is_noted_by_a_later_process_where_the_nex
     let changes = [(0, Average), (begin + 100, Max), (begin + 370, Sum)];
     let all = [elsewhere("kept", &changes), elsewhere("taken.over", &changes), elsewhere("as.before", &changes[..2])];
     let otherwise = ingest.kept_otherwise(&all);
-    driver.put_metrics(otherwise.clone()).await.unwrap();
-    assert_eq!(ingest.take_over(otherwise).await, 2);
+    assert_eq!(ingest.take_over(otherwise, &*driver).await.unwrap(), 2);
     assert_eq!(ingest.learn(&all), 3);
     ingest.write_owed_records(&*driver).await.unwrap();
     // The process in between went on with what it had, and so does this one.

@@ -150,7 +150,9 @@ impl Node {
         self.ingest.release_receivers();
         self.ingest.close_patiently(Duration::from_secs(3)).await.map_err(|error| error.to_string())?;
         self.save_mark().await;
-        self.ingest.write_owed_records(&*self.names).await.map_err(|error| error.to_string())?;
+        if let Some(embedded) = &self.embedded {
+            self.ingest.write_owed_records(&**embedded).await.map_err(|error| error.to_string())?;
+        }
         self.registry.save(disk, &self.data.join(SAVED), self.names.names_mark()).map_err(|error| error.to_string())
     }
 }

@@ -176,6 +176,10 @@ fn stop_early() -> anyhow::Result<()> {
 /// accepted again before the process ends.
 async fn stop_with(mut until_stored: JoinSet<()>, node: &Node, settings: &Settings) -> anyhow::Result<()> {
     until_stored.shutdown().await;
+    let owed = tokio::time::timeout(settings.stop.timeout, node.ingest.write_owed_records(&*node.embedded)).await;
+    if let Ok(Err(error)) = owed {
+        tracing::warn!(%error, "cannot write policies that other nodes have, or had; the next start asks for them again");
+    }
     if tokio::time::timeout(settings.stop.timeout, node.ingest.followed_deletions_end()).await.is_err() {
         tracing::warn!(
             "stopped while metrics that another node deleted were deleted here; points that came for them since may be lost"

@@ -100,6 +100,11 @@ impl Running<'_> {
         if let Err(error) = tokio::task::spawn_blocking(move || time.save()).await? {
             tracing::warn!(%error, "cannot write the file clock of the data folder");
         }
+        // The journal and the saved names do not have them. One that waits for a stuck journal would not end.
+        let owed = match written {
+            Ok(()) | Err(FlushError::Store { .. }) => self.ingest.write_owed_records(self.embedded).await,
+            Err(_) => Ok(()),
+        };
         match written {
             Ok(()) => {}
             Err(FlushError::Store { why, held_points, parked_points, unsynced_points }) => {
@@ -119,8 +124,6 @@ impl Running<'_> {
                 );
             }
         }
-        // The next start reads the saved names alone.
-        let owed = self.ingest.write_owed_records(self.embedded).await;
         if let Some(connection) = self.connection {
             connection.release().await;
         }

@@ -3,7 +3,7 @@
 use std::{path::Path, sync::Arc};
 
 use backup::{BackupError, Restored, costs, repair, restore, verify, verify_backup};
-use host::{Disk, SimulatedDisk};
+use host::{Disk, Fault, FaultPlan, SimulatedDisk};
 
 use super::{
     calls_of,
@@ -125,6 +125,25 @@ fn a_backup_that_cannot_be_read_is_refused_with_the_name_of_another() {
     disk.rot(&made.path.join("backup.json"), |bytes| bytes.truncate(100)).unwrap();
     let error = restore_on(&disk).unwrap_err().to_string();
     assert!(error.contains("the newest other one is /backups/backup-000001"), "{error}");
+}
+
+#[test]
+fn a_call_that_fails_makes_no_restore_of_an_older_backup() {
+    let (disk, _) = with_backup();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let life = Life::start(&shared, Path::new(DATA)).unwrap();
+    let newest = life.back_up().unwrap().path;
+    life.end();
+    let mut failed = 0;
+    for call in 0..10 {
+        let disk = disk.kill();
+        disk.set_plan(Some(FaultPlan::once(disk.changes() + call, Fault::EIO)));
+        match restore_on(&disk) {
+            Ok(restored) => assert_eq!(restored.backup, newest, "call {call} failed: {:?}", disk.faults()),
+            Err(_) => failed += 1,
+        }
+    }
+    assert!(0 < failed);
 }
 
 #[test]
