@@ -246,7 +246,10 @@ impl PolicyChanges {
             let taken = host::spawn_blocking(move || {
                 // No point is between the journal and memory: see `judge_elsewhere`.
                 let _exclusive = changes.journal.exclusive();
-                changes.put_in_force(&given)
+                let taken = changes.put_in_force(&given);
+                // Who waits for this may be gone, and another task may have written the disk as it was before.
+                changes.owed.add(given.iter().map(|record| record.id));
+                taken
             });
             let taken = taken.await.unwrap_or_default();
             let given: HashMap<MetricId, &MetricRecord> = group.iter().map(|record| (record.id, record)).collect();
