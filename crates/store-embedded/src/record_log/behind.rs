@@ -34,10 +34,10 @@ pub(super) fn behind<'f>(
     let mut others = BTreeSet::new();
     if counts < len {
         walk(file, len, seal, |part| match part {
-            Part::Record(offset, kind, payload) | Part::Corrected(offset, _, kind, payload) => {
-                if counts < offset + (FRAME + payload.len()) as u64 {
-                    others.insert(of_record(kind, payload));
-                }
+            Part::Record(offset, kind, payload) | Part::Corrected(offset, _, kind, payload)
+                if counts < offset + (FRAME + payload.len()) as u64 =>
+            {
+                others.insert(of_record(kind, payload));
             }
             Part::Unread(offset, bytes) => is_all_read &= offset + bytes <= counts,
             _ => {}
