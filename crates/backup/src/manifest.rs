@@ -129,13 +129,24 @@ pub(crate) fn name(number: u32) -> String {
     format!("{PREFIX}{number:06}")
 }
 
+/// The backups in a folder by their numbers, oldest first, and whether each is complete. One look at each: what a call that fails hides must
+/// not be there a moment later.
+fn listed(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf, bool)>, BackupError> {
+    let entries = disk.read_dir(dir).map_err(BackupError::io("reading", dir))?;
+    let numbered = |entry: host::DirEntry| Some((number(entry.name.to_str()?)?, entry.path));
+    let with_look = |(number, path): (u32, PathBuf)| {
+        let is_complete = is_backup(disk, &path);
+        (number, path, is_complete)
+    };
+    let mut listed: Vec<_> = entries.into_iter().filter_map(numbered).map(with_look).collect();
+    listed.sort();
+    Ok(listed)
+}
+
 /// The complete backups in a folder, oldest first.
 pub(crate) fn all(disk: &dyn Disk, dir: &Path) -> Result<Vec<(u32, PathBuf)>, BackupError> {
-    let entries = disk.read_dir(dir).map_err(BackupError::io("reading", dir))?;
-    let backup = |entry: host::DirEntry| Some((number(entry.name.to_str()?)?, entry.path));
-    let mut all: Vec<_> = entries.into_iter().filter_map(backup).filter(|(_, path)| is_backup(disk, path)).collect();
-    all.sort();
-    Ok(all)
+    let complete = listed(disk, dir)?.into_iter().filter(|(.., is_complete)| *is_complete);
+    Ok(complete.map(|(number, path, _)| (number, path)).collect())
 }
 
 /// A backup in a folder that was not completed.
@@ -149,14 +160,6 @@ pub(crate) fn unfinished(disk: &dyn Disk, dir: &Path) -> Option<PathBuf> {
 pub(crate) fn is_unfinished(name: Option<&str>) -> bool {
     name.and_then(|name| name.rsplit_once('.'))
         .is_some_and(|(name, ending)| ending == UNFINISHED && number(name).is_some())
-}
-
-/// A backup in a folder that is later than this one and has no manifest.
-fn later_without_manifest(disk: &dyn Disk, dir: &Path, than: u32) -> Option<PathBuf> {
-    let entries = disk.read_dir(dir).unwrap_or_default();
-    let numbered = |entry: host::DirEntry| Some((number(entry.name.to_str()?)?, entry.path));
-    let later = entries.into_iter().filter_map(numbered).filter(|(of, path)| than < *of && !is_backup(disk, path));
-    later.max().map(|(_, path)| path)
 }
 
 /// Also where the disk does not return the manifest: a restore must not take an older backup for the newest.
@@ -205,9 +208,10 @@ pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
     if is_backup(disk, path) {
         return Ok(path.to_owned());
     }
-    let newest = all(disk, path)?.pop();
-    if let Some((number, newest)) = &newest
-        && let Some(later) = later_without_manifest(disk, path, *number)
+    let mut listed = listed(disk, path)?;
+    let newest = listed.iter().rposition(|(.., is_complete)| *is_complete);
+    if let Some(newest) = newest
+        && let [(_, newest, _), .., (_, later, _)] = &listed[newest..]
     {
         return Err(BackupError::Folder(format!(
             "{} has no file {FILE}: it was not completed, or lost it; the newest complete backup is {}: name that one, or remove the other",
@@ -215,7 +219,7 @@ pub fn find(disk: &dyn Disk, path: &Path) -> Result<PathBuf, BackupError> {
             newest.display()
         )));
     }
-    newest.map(|(_, path)| path).ok_or_else(|| {
+    newest.map(|newest| listed.swap_remove(newest).1).ok_or_else(|| {
         if disk.exists(&path.join("store")) {
             return BackupError::Folder(format!(
                 "{} is a data folder, not a backup: make one with plumbago backup while its server runs",

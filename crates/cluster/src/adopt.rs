@@ -1,5 +1,6 @@
 //! Metrics of the shared tables that are new to this node get an id here, and others the policy that they have there.
 
+use host::{Clock, MinuteLog, SystemClock};
 use ingest::Ingest;
 use metric::MetricId;
 use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
@@ -57,9 +58,13 @@ async fn learn(metrics: &[SharedMetric], local: &dyn NameStore, ingest: &Ingest)
 
 /// Keeps what others changed. What cannot be written now stays owed: names are read and followed meanwhile.
 pub(crate) async fn write_owed(local: &dyn NameStore, ingest: &Ingest) {
-    if let Err(error) = ingest.write_owed_records(local).await {
+    static LOG: MinuteLog = MinuteLog::new();
+    if let Err(error) = ingest.write_owed_records(local).await
+        && let Some(not_logged) = LOG.is_due(SystemClock.instant())
+    {
         tracing::warn!(
             %error,
+            not_logged,
             "cannot write policies that other nodes have, or had, for metrics of this node; retrying"
         );
     }

@@ -82,8 +82,6 @@ impl NameSync {
         let mut rest = (every / REST).mul_f64(self.random.below(1 << 20) as f64 / f64::from(1 << 20));
         let mut over = Duration::ZERO;
         loop {
-            // What an attempt that ended early has left.
-            write_owed(&*self.local, &self.ingest).await;
             let pause = match self.sync(over).await {
                 Ok(()) => {
                     over = every / SPREAD;
@@ -116,6 +114,7 @@ impl NameSync {
                     if self.ingest.take_left_out() {
                         return true;
                     }
+                    // Also what a read that ended early has left.
                     write_owed(&*self.local, &self.ingest).await;
                     if left <= looks_every {
                         return false;

@@ -2,7 +2,7 @@
 //! that changes. As soon as points come here, the rules of this node say it (`policy_changes.rs`).
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     sync::{Arc, atomic::Ordering::Relaxed},
 };
 
@@ -11,7 +11,7 @@ use metadata::{Elsewhere, PolicySpan};
 use metric::{MetricId, Policy, Timestamp};
 use store::{MetricRecord, NameStore, PolicyChange, SharedMetric, StoreError};
 
-use crate::{owed_records::GROUP, policy_changes::PolicyChanges};
+use crate::{owed_records::GROUP, policy_changes::PolicyChanges, registration::Turn};
 
 /// How much an xFilesFactor may differ from itself in the tables, which have six digits.
 const ROUNDED: f64 = 1e-6;
@@ -237,9 +237,14 @@ impl PolicyChanges {
         let mut all = 0;
         while !records.is_empty() {
             let group: Vec<MetricRecord> = records.drain(..records.len().min(GROUP)).collect();
-            // From here on the disk may have a policy that is not in force: a start would read points of the journal by it.
+            let turn = self.registration.turn().await;
+            let group = self.still_theirs(group);
+            if group.is_empty() {
+                continue;
+            }
+            // From here on the disk may have a policy that is not in force: a start would read points of the journal by it. Within the turn:
+            // what another task writes as owed is of before.
             self.owed.add(group.iter().map(|record| record.id));
-            let _turn = self.registration.turn().await;
             local.put_metrics(group.clone()).await?;
             local.sync_metrics().await?;
             let (changes, given) = (self.clone(), group.clone());
@@ -248,53 +253,76 @@ impl PolicyChanges {
                 let _exclusive = changes.journal.exclusive();
                 let taken = changes.put_in_force(&given);
                 // Who waits for this may be gone, and another task may have written the disk as it was before.
-                changes.owed.add(given.iter().map(|record| record.id));
-                taken
+                (taken, changes.owed.add(given.iter().map(|record| record.id)))
             });
-            let taken = taken.await.unwrap_or_default();
+            let Ok((taken, change)) = taken.await else { continue };
             let given: HashMap<MetricId, &MetricRecord> = group.iter().map(|record| (record.id, record)).collect();
             let in_force = self.registry.records(&taken);
             let same = in_force.iter().filter(|record| given.get(&record.id) == Some(record));
-            self.owed.remove(same.map(|record| record.id));
+            let mut owed: BTreeMap<MetricId, u64> = group.iter().map(|record| (record.id, change)).collect();
+            let written: BTreeMap<MetricId, u64> = same.filter_map(|record| owed.remove_entry(&record.id)).collect();
+            self.owed.are_written(&written);
+            if !owed.is_empty() {
+                self.write_records(&turn, &owed, local).await?;
+            }
             all += taken.len();
         }
-        self.write_owed_records(local).await?;
         Ok(all)
+    }
+
+    /// Those of some records that may still be put in force: points may have come for their metrics, and newer policies, since they were made.
+    fn still_theirs(&self, mut records: Vec<MetricRecord>) -> Vec<MetricRecord> {
+        let memtable = self.memtable.lock();
+        if self.back_pressure.is_spilling() {
+            // Points of any of them may be in the journal alone. The names are read again.
+            self.are_others_left_out.store(true, Relaxed);
+            return Vec::new();
+        }
+        records.retain(|record| memtable.is_theirs(record.id) && !self.is_overtaken(record));
+        records
+    }
+
+    /// Whether a metric has got another policy since a record of it was made with one more.
+    fn is_overtaken(&self, record: &MetricRecord) -> bool {
+        let [.., before, _] = &record.policies[..] else { return true };
+        let history = self.registry.policies(record.id);
+        history.is_none_or(|history| history.last().is_none_or(|last| last.since != before.since))
     }
 
     /// See [`Ingest::write_owed_records`](crate::Ingest::write_owed_records).
     pub(crate) async fn write_owed_records(&self, local: &dyn NameStore) -> Result<(), StoreError> {
         while !self.owed.is_empty() {
             // Their own changes are written after that.
-            let _turn = self.registration.turn().await;
-            let group = self.owed.group();
-            let records = self.registry.records(&group.keys().copied().collect::<Vec<_>>());
-            // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
-            let _ = self.journal.append_names().await;
-            let _ = self.journal.synced().await;
-            local.put_metrics(records).await?;
-            local.sync_metrics().await?;
-            self.owed.are_written(&group);
+            let turn = self.registration.turn().await;
+            self.write_records(&turn, &self.owed.group(), local).await?;
         }
         Ok(())
     }
 
-    /// Returns those that are in force.
+    async fn write_records(
+        &self,
+        _turn: &Turn,
+        owed: &BTreeMap<MetricId, u64>,
+        local: &dyn NameStore,
+    ) -> Result<(), StoreError> {
+        let records = self.registry.records(&owed.keys().copied().collect::<Vec<_>>());
+        // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
+        self.journal.changes_synced().await?;
+        local.put_metrics(records).await?;
+        local.sync_metrics().await?;
+        self.owed.are_written(owed);
+        Ok(())
+    }
+
+    /// Returns those that are in force. A metric that got points just now has them under the policy of before, until it is judged.
     fn put_in_force(&self, records: &[MetricRecord]) -> Vec<MetricId> {
-        let (mut taken, mut left) = (Vec::new(), Vec::new());
+        let mut taken = Vec::new();
         {
             let mut memtable = self.memtable.lock();
             for record in records {
-                let [.., before, change] = &record.policies[..] else { continue };
+                let Some(change) = record.policies.last() else { continue };
                 let Some(policy) = self.registry.try_intern(&change.policy) else { continue };
-                // A newer one may have been put in force meanwhile, also by the tables: this one was read before.
-                let is_overtaken = self
-                    .registry
-                    .policies(record.id)
-                    .is_none_or(|history| history.last().is_none_or(|last| last.since != before.since));
-                if !memtable.is_theirs(record.id) {
-                    left.push(record.id);
-                } else if !is_overtaken {
+                if memtable.is_theirs(record.id) && !self.is_overtaken(record) {
                     memtable.set_policy(record.id, policy);
                     self.registry.set_policy(record.id, policy, change.since);
                     taken.push(record.id);
@@ -302,7 +330,6 @@ impl PolicyChanges {
             }
         }
         self.registry.widen_seen(&taken, self.time.now().low());
-        self.registration.add(left);
         taken
     }
 }

@@ -116,25 +116,76 @@ fn add_runs(points: &PendingPoints, retention: &Retention, span: &Range<Timestam
     }
 }
 
-/// Adds the points of a head of another node to those of a metric that this node keeps by `retention`. Rules of nodes may differ
-/// for a moment: points of another first step are put at their own times, those of a coarse stage that is not kept here are left out.
-pub(crate) fn add_head(head: &Head, retention: &Retention, points: &mut PendingPoints) {
-    let finest = retention.finest();
-    for run in head {
-        let stage = retention.stages().iter().position(|stage| stage.resolution() == run.resolution);
-        for (place, &value) in run.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
-            let Some(slot) = run.first_slot.checked_add(place as u32) else { break };
-            match stage {
-                Some(stage) if run.is_coarse && 0 < stage => _ = points.push_coarse(stage as u8, slot, value),
-                Some(0) => _ = points.push(slot, value),
-                _ if run.is_coarse => break,
-                _ => {
-                    if let Some(slot) = finest.slot(i64::from(slot).saturating_mul(i64::from(run.resolution))) {
-                        points.push(slot, value);
+/// Jobs of the points of other nodes, at most, and one more for each policy. Each costs a query a round of reads.
+const MAX_PEER_JOBS: usize = 8;
+
+/// The points of other nodes, each under the policy of a metric under which it came, as far as this node knows that.
+pub(crate) struct PeerPoints<'a> {
+    /// The retentions of a metric, in the order of its policies.
+    retentions: Vec<&'a Retention>,
+    /// Points that came before those of other policies: the place of theirs, and the points. In this order.
+    jobs: Vec<(usize, PendingPoints)>,
+    /// Points of the last policy behind which none of others came.
+    current: PendingPoints,
+}
+
+impl<'a> PeerPoints<'a> {
+    /// None, of a metric that has had `earlier` retentions and is kept by `current`.
+    pub(crate) fn new(earlier: impl Iterator<Item = &'a Retention>, current: &'a Retention) -> PeerPoints<'a> {
+        let retentions: Vec<_> = earlier.chain([current]).collect();
+        PeerPoints { retentions, jobs: Vec::new(), current: PendingPoints::default() }
+    }
+
+    /// Adds a head of another node, whose rules may differ from those of this one, or have been others. Points are of the retention of those
+    /// before them, if that has such slots, or of the latest that has. Without one, points of a first stage are put at their own times, and
+    /// those of a coarse stage are left out.
+    pub(crate) fn add(&mut self, head: &Head) {
+        let last = self.retentions.len() - 1;
+        let mut places: Vec<(usize, Option<usize>)> = Vec::with_capacity(head.len());
+        for run in head {
+            let stage_of = |retention: &Retention| {
+                let stage = retention.stages().iter().position(|stage| stage.resolution() == run.resolution)?;
+                ((0 < stage) == run.is_coarse).then_some(stage)
+            };
+            let before = places.last().map(|(policy, _)| *policy);
+            let mut policies = before.into_iter().chain((0..=last).rev());
+            let found = policies.find_map(|policy| Some((policy, stage_of(self.retentions[policy])?)));
+            places.push(found.map_or((last, None), |(policy, stage)| (policy, Some(stage))));
+        }
+        let current_from = places.iter().rposition(|(policy, _)| *policy != last).map_or(0, |place| place + 1);
+        let finest = self.retentions[last].finest();
+        for (place, (run, &(policy, stage))) in head.iter().zip(&places).enumerate() {
+            let points = if current_from <= place { &mut self.current } else { self.job_of(policy) };
+            for (place, &value) in run.values.iter().enumerate().filter(|(_, value)| !value.is_nan()) {
+                let Some(slot) = run.first_slot.checked_add(place as u32) else { break };
+                match stage {
+                    Some(0) => _ = points.push(slot, value),
+                    Some(stage) => _ = points.push_coarse(stage as u8, slot, value),
+                    None if run.is_coarse && run.resolution != finest.resolution() => break,
+                    None => {
+                        if let Some(slot) = finest.slot(i64::from(slot).saturating_mul(i64::from(run.resolution))) {
+                            points.push(slot, value);
+                        }
                     }
                 }
             }
         }
+    }
+
+    /// The last job, if it is of this policy, or a new one.
+    fn job_of(&mut self, policy: usize) -> &mut PendingPoints {
+        let of_policy = self.jobs.iter().rposition(|(of, _)| *of == policy);
+        let is_full = MAX_PEER_JOBS <= self.jobs.len();
+        let place = of_policy.filter(|place| is_full || place + 1 == self.jobs.len()).unwrap_or_else(|| {
+            self.jobs.push((policy, PendingPoints::default()));
+            self.jobs.len() - 1
+        });
+        &mut self.jobs[place].1
+    }
+
+    /// The points that count as in memory, and those before them, each with the place of their policy.
+    pub(crate) fn into_points(self) -> (PendingPoints, Vec<(usize, PendingPoints)>) {
+        (self.current, self.jobs)
     }
 }
 
@@ -144,11 +195,23 @@ mod tests {
 
     use super::*;
 
-    fn points(head: &Head, retention: &str) -> Vec<(usize, Timestamp, f64)> {
-        let retention: Retention = retention.parse().unwrap();
-        let mut points = PendingPoints::default();
-        add_head(head, &retention, &mut points);
-        SortedPoints::of(&[&points]).staged_times(&retention).collect()
+    type Points = Vec<(usize, Timestamp, f64)>;
+
+    /// The points of each job, and the current ones last.
+    fn points_by(head: &Head, earlier: &[&str], current: &str) -> Vec<(usize, Points)> {
+        let retentions: Vec<Retention> = earlier.iter().chain([&current]).map(|text| text.parse().unwrap()).collect();
+        let (current, earlier) = retentions.split_last().unwrap();
+        let mut points = PeerPoints::new(earlier.iter(), current);
+        points.add(head);
+        let (of_current, jobs) = points.into_points();
+        let staged = |(policy, points): (usize, PendingPoints)| {
+            (policy, SortedPoints::of(&[&points]).staged_times(&retentions[policy]).collect())
+        };
+        jobs.into_iter().chain([(earlier.len(), of_current)]).map(staged).collect()
+    }
+
+    fn points(head: &Head, retention: &str) -> Points {
+        points_by(head, &[], retention).pop().unwrap().1
     }
 
     #[test]
@@ -195,5 +258,39 @@ mod tests {
         // Garbage of slots beyond all times ends.
         assert_eq!(points(&vec![run(false, 60, Slot::MAX)], "600*60s").len(), 1);
         assert_eq!(points(&vec![run(false, u32::MAX, Slot::MAX)], "600*60s"), []);
+    }
+
+    #[test]
+    fn points_are_of_the_latest_policy_that_has_such_slots() {
+        let run =
+            |is_coarse, resolution, first_slot| HeadRun { is_coarse, resolution, first_slot, values: vec![1.0, 2.0] };
+        let (seconds, tens) = ("600*1s:600*60s", "600*10s:600*300s");
+        let earlier = [seconds, tens, seconds, "600*30s"];
+        let of = |head: &[HeadRun]| points_by(&head.to_vec(), &earlier, "600*60s:48*3600s");
+        let points =
+            |policy, stage, [first, second]: [Timestamp; 2]| (policy, vec![(stage, first, 1.0), (stage, second, 2.0)]);
+        let none = || (4, Points::new());
+        // Seconds and tens came under earlier policies: they do not stand for a minute.
+        assert_eq!(of(&[run(false, 1, 7)]), [points(2, 0, [7, 8]), none()]);
+        assert_eq!(of(&[run(false, 10, 7)]), [points(1, 0, [70, 80]), none()]);
+        // A coarse minute is one of the policy that makes minutes of seconds; others are of the current policy.
+        assert_eq!(of(&[run(true, 60, 2)]), [points(2, 1, [120, 180]), none()]);
+        assert_eq!(of(&[run(false, 60, 2)]), [points(4, 0, [120, 180])]);
+        assert_eq!(of(&[run(true, 3600, 2)]), [points(4, 1, [7200, 10_800])]);
+        // Without a policy, at their own times.
+        assert_eq!(of(&[run(false, 20, 3)]), [(4, vec![(0, 60, 2.0)])]);
+        // In the order in which they came.
+        let head = [run(false, 60, 1), run(false, 1, 60), run(true, 60, 1), run(false, 1, 61), run(false, 60, 2)];
+        let (before, now) = (points(4, 0, [60, 120]), points(4, 0, [120, 180]));
+        let between = (2, vec![(0, 60, 1.0), (0, 61, 1.0), (0, 62, 2.0), (1, 60, 1.0), (1, 120, 2.0)]);
+        assert_eq!(of(&head), [before, between, now]);
+    }
+
+    #[test]
+    fn a_head_that_changes_its_policy_with_each_run_has_few_jobs() {
+        let run = |resolution| HeadRun { is_coarse: false, resolution, first_slot: 60, values: vec![1.0] };
+        let head: Head = (0..1000).map(|place| run(if place % 2 == 0 { 1 } else { 10 })).collect();
+        let jobs = points_by(&head, &["600*1s", "600*10s", "600*30s"], "600*60s").len() - 1;
+        assert_eq!(jobs, MAX_PEER_JOBS);
     }
 }

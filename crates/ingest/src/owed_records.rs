@@ -21,17 +21,11 @@ pub(crate) struct OwedRecords {
 }
 
 impl OwedRecords {
-    pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) {
+    /// Returns the number of this change.
+    pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) -> u64 {
         let change = self.changes.fetch_add(1, Relaxed);
         self.metrics.lock().extend(metrics.into_iter().map(|id| (id, change)));
-    }
-
-    /// The store has them as they are. Within a turn of the registration: no other has written them since.
-    pub(crate) fn remove(&self, metrics: impl IntoIterator<Item = MetricId>) {
-        let mut owed = self.metrics.lock();
-        for id in metrics {
-            owed.remove(&id);
-        }
+        change
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -43,7 +37,7 @@ impl OwedRecords {
         self.metrics.lock().iter().take(GROUP).map(|(&id, &change)| (id, change)).collect()
     }
 
-    /// The store has what a group was when it was taken.
+    /// The store has what these were at their changes.
     pub(crate) fn are_written(&self, group: &BTreeMap<MetricId, u64>) {
         let mut owed = self.metrics.lock();
         for (id, change) in group {

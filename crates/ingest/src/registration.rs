@@ -136,12 +136,14 @@ impl Registration {
                 return Ok(());
             }
             let records = self.registry.records(&group);
-            if records.iter().any(|record| 1 < record.policies.len()) {
-                // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
-                let _ = self.journal.append_names().await;
-                let _ = self.journal.synced().await;
-            }
-            let written = NoPanic::new(self.names.put_metrics(records)).await;
+            let writing = async {
+                if records.iter().any(|record| 1 < record.policies.len()) {
+                    // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
+                    self.journal.changes_synced().await?;
+                }
+                self.names.put_metrics(records).await
+            };
+            let written = NoPanic::new(writing).await;
             if let Err(error) = &written {
                 self.errors.fetch_add(1, Relaxed);
                 self.health.registration.failed(error, FAILED);

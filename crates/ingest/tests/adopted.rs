@@ -15,8 +15,8 @@ use host::{Host, JudgingTime, ManualClock};
 use ingest::{Ingest, Protocol};
 use metric::{Aggregation, MetricId, Policy, Timestamp, Window};
 use store::{
-    DriverFuture, Fetch, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, PolicyChange, Run, SeriesRequest,
-    SharedMetric, SharedPoints, Store, StoreError,
+    DriverFuture, Fetch, Identity, MemoryDriver, MetricRecord, NameStore, OwnRows, PointStore, PolicyChange, Run,
+    SeriesRequest, SharedMetric, SharedPoints, Store, StoreError,
 };
 use support::{now, options, registry_of};
 
@@ -155,33 +155,86 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     ingest.close().await.unwrap();
 }
 
-#[tokio::test]
-async fn a_policy_that_is_not_taken_over_because_points_came_is_not_on_the_disk_either() {
-    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
-    let ingest = open(dir.path(), &driver).await;
-    // As the rules of this node keep it, so that no change of rules writes it again.
+/// Names whose sync lets the first point of a metric come.
+struct PointsMeanwhile {
+    names: Arc<MemoryDriver>,
+    ingest: Arc<Ingest>,
+    metric: &'static str,
+}
+
+impl NameStore for PointsMeanwhile {
+    fn identity(&self) -> Identity {
+        self.names.identity()
+    }
+
+    fn begin(&self, first_id: MetricId) -> DriverFuture<'_, Identity> {
+        self.names.begin(first_id)
+    }
+
+    fn put_opening(&self) -> Result<(), StoreError> {
+        self.names.put_opening()
+    }
+
+    fn next_id(&self) -> MetricId {
+        self.names.next_id()
+    }
+
+    fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
+        self.names.delete_metrics(ids)
+    }
+
+    fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.names.put_metrics(records)
+    }
+
+    fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
+        self.names.scan_metrics(each)
+    }
+
+    fn sync_metrics(&self) -> DriverFuture<'_, ()> {
+        Box::pin(async {
+            send(&self.ingest, self.metric, 3.0).await;
+            self.names.sync_metrics().await
+        })
+    }
+}
+
+/// The name of a metric that others made, as the rules of this node keep it, and what the tables have of it by now.
+async fn kept_otherwise_by_others(ingest: &Ingest, driver: &MemoryDriver) -> (Vec<MetricId>, SharedMetric) {
+    // So no change of rules writes it again.
     let by_rules = ingest.registry().policy(ingest.registry().intern(&rules("60s:1d").policies()[0]));
     let policies = vec![PolicyChange { since: 0, policy: Policy::clone(&by_rules) }];
-    let ids = reserve(&ingest, &["theirs"]);
+    let ids = reserve(ingest, &["theirs"]);
     let record = MetricRecord { policies, ..theirs(ids[0], "theirs") };
     driver.put_metrics(vec![record.clone()]).await.unwrap();
     ingest.adopt(vec![record]);
-    let shared = SharedMetric {
-        name: "theirs".to_owned(),
-        policy: Policy { retention: "2880*30s".parse().unwrap(), ..Policy::default() },
-        since: 0,
-        earlier: Vec::new(),
-        created_on: None,
-        updated_on: None,
-    };
-    let otherwise = ingest.kept_otherwise(&[shared]);
-    send(&ingest, "theirs", 3.0).await;
-    assert_eq!((ingest.take_over(otherwise, &*driver).await.unwrap(), resolution(&ingest, ids[0])), (0, 60));
-    ingest.flush().await.unwrap();
-    let mut stored = Vec::new();
-    driver.scan_metrics(&mut |batch| stored.extend(batch)).await.unwrap();
-    assert_eq!(stored, ingest.registry().records(&ids));
-    ingest.close().await.unwrap();
+    let policy = Policy { retention: "2880*30s".parse().unwrap(), ..Policy::default() };
+    let (name, earlier, created_on, updated_on) = ("theirs".to_owned(), Vec::new(), None, None);
+    (ids, SharedMetric { name, policy, since: 0, earlier, created_on, updated_on })
+}
+
+#[tokio::test]
+async fn a_policy_that_is_not_taken_over_because_points_came_is_in_no_table_and_not_on_the_disk_either() {
+    for is_while_it_is_written in [false, true] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+        let ingest = open(dir.path(), &driver).await;
+        let (ids, shared) = kept_otherwise_by_others(&ingest, &driver).await;
+        let otherwise = ingest.kept_otherwise(&[shared]);
+        assert_eq!(otherwise.len(), 1);
+        let taken = if is_while_it_is_written {
+            let names = PointsMeanwhile { names: driver.clone(), ingest: ingest.clone(), metric: "theirs" };
+            ingest.take_over(otherwise, &names).await.unwrap()
+        } else {
+            send(&ingest, "theirs", 3.0).await;
+            ingest.take_over(otherwise, &*driver).await.unwrap()
+        };
+        assert_eq!((taken, resolution(&ingest, ids[0])), (0, 60), "{is_while_it_is_written}");
+        assert!(ingest.unregistered().is_empty(), "no table gets what this node has not judged");
+        let mut stored = Vec::new();
+        driver.scan_metrics(&mut |batch| stored.extend(batch)).await.unwrap();
+        assert_eq!(stored, ingest.registry().records(&ids), "{is_while_it_is_written}");
+        ingest.close().await.unwrap();
+    }
 }
 
 #[tokio::test]

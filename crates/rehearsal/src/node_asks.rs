@@ -133,10 +133,10 @@ pub(crate) fn send(
     if refused < life.refused() {
         return Err("points are refused".to_owned());
     }
+    truth.receive(number, points.iter().map(|point| point.metric), now);
     for ((point, before), history_before) in points.iter().zip(before).zip(histories) {
         let time = base + point.second;
         let policy = policy_on(life, point.metric).ok_or("a metric is not known behind its point")?;
-        truth.receive(number, point.metric);
         match &before {
             Some(before) => [before, &policy].iter().for_each(|of| truth.came_under(point.metric, &of.retention)),
             // It was made, and may have got another policy since.
@@ -310,7 +310,9 @@ fn ask_stages(life: &Life, truth: &mut Truth, asked: &Asked) -> Result<(u64, BTr
         let named: BTreeSet<String> = series.missing_peers.iter().flat_map(|peers| peers.iter().cloned()).collect();
         let mut lacking = asked.unknown.clone();
         lacking.extend(truth.holders().into_iter().filter(|holder| named.contains(&address(*holder))));
-        let (held, is_split) = (truth.held(metric, &lacking), truth.is_split(metric));
+        let mut held = truth.held(metric, &lacking);
+        held.extend(truth.mixed(metric, asked.number));
+        let is_split = truth.is_split(metric);
         let method = policy.aggregation;
         let is_settled = asked.is_last_settled || asked.are_rows_settled && method != Aggregation::Last;
         let is_all_known = asked.rules.is_some() && are_known(life, truth, metric);

@@ -622,6 +622,9 @@ impl Nodes {
             self.machines[place].rules = rules;
             self.network.renumber(place);
         }
+        if !is_clean && self.have_rules_changed {
+            self.truth.may_be_of_another_policy(self.network.number(place));
+        }
         self.truth.end(self.network.number(place));
         self.unseen_until[place] = Duration::MAX;
         self.are_written[place] = false;

@@ -13,6 +13,9 @@ use crate::{
     same::is_same,
 };
 
+/// Seconds within which a node that took over a policy when the first point came has put right what is on its disk.
+const TAKEN_OVER_WITHIN: i64 = 2;
+
 /// A point.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Point {
@@ -25,6 +28,8 @@ pub(crate) struct Point {
     pub(crate) step: i64,
     /// When it was known to be stored.
     stored_at: Duration,
+    /// Whether it came with the first ones of its metric since the start of its node, or just after them.
+    is_first: bool,
 }
 
 /// A point of a metric that was deleted, which answers may have and need not.
@@ -50,8 +55,10 @@ pub(crate) struct Truth {
     pub(crate) has_overwritten: bool,
     /// Retentions under which points of each metric came.
     retentions: BTreeMap<Number, Vec<Retention>>,
-    /// Nodes, and the metrics whose points they have got since their start.
-    received: BTreeSet<(u16, Number)>,
+    /// Nodes, and the metrics whose points they have got since their start: when the first ones came.
+    received: BTreeMap<(u16, Number), Timestamp>,
+    /// Of these the ones whose first points are in the present batch, or in one just before it.
+    first: BTreeSet<(u16, Number)>,
     /// Metrics with such a retention that a node has not had: it may have made their coarse rows without the points of that one.
     split: BTreeSet<Number>,
     /// The same points, where retentions have several first steps.
@@ -104,8 +111,9 @@ impl Truth {
 
     /// The same, under a policy of this first step.
     pub(crate) fn send_under(&mut self, owner: u16, metric: Number, (time, value): (Timestamp, f64), step: i64) {
-        let before =
-            self.points.insert((metric, time), Point { value, owner, is_held: true, step, stored_at: Duration::ZERO });
+        let is_first = self.first.contains(&(owner, metric));
+        let point = Point { value, owner, is_held: true, step, stored_at: Duration::ZERO, is_first };
+        let before = self.points.insert((metric, time), point);
         let is_of_other = |point: &Point| point.owner != owner || self.steps.is_none();
         self.has_overwritten |= before.is_some_and(|point| !point.is_held && is_of_other(&point));
         if let Some(before) = before {
@@ -147,21 +155,34 @@ impl Truth {
         self.points.get(&(metric, time)).is_none_or(|point| point.owner == owner)
     }
 
-    /// A node gets a point of a metric.
-    pub(crate) fn receive(&mut self, owner: u16, metric: Number) {
-        self.received.insert((owner, metric));
+    /// A node gets points of these metrics now.
+    pub(crate) fn receive(&mut self, owner: u16, metrics: impl Iterator<Item = Number>, now: Timestamp) {
+        self.first.clear();
+        for metric in metrics {
+            if now <= *self.received.entry((owner, metric)).or_insert(now) + TAKEN_OVER_WITHIN {
+                self.first.insert((owner, metric));
+            }
+        }
+    }
+
+    /// A node is killed. A policy that it took over for a metric without points may have been on its disk when the first ones came, and not in
+    /// force.
+    pub(crate) fn may_be_of_another_policy(&mut self, owner: u16) {
+        let Some(steps) = &mut self.steps else { return };
+        let of = self.points.iter().filter(|(_, point)| point.owner == owner && point.is_held && point.is_first);
+        of.for_each(|(&(metric, time), _)| steps.is_under_either(metric, time));
     }
 
     /// A node ends.
     pub(crate) fn end(&mut self, owner: u16) {
-        self.received.retain(|(of, _)| *of != owner);
+        self.received.retain(|(of, _), _| *of != owner);
     }
 
     /// Whether a node has points of a metric since its start, all of them stored: its own rules hold for it. Otherwise the tables say how it
     /// is kept.
     pub(crate) fn has_received(&self, owner: u16, metric: Number) -> bool {
         let mut held = self.points.range(all(metric)).filter(|(_, point)| point.owner == owner && point.is_held);
-        self.received.contains(&(owner, metric)) && held.next().is_none()
+        self.received.contains_key(&(owner, metric)) && held.next().is_none()
     }
 
     /// Whether a node that has had these retentions knows all under which points of a metric came.
@@ -174,6 +195,18 @@ impl Truth {
         let is_held = |point: &Point| point.is_held && holders.contains(&point.owner);
         let points = self.points.range(all(metric)).filter(|(_, point)| is_held(point));
         points.map(|(&(_, time), point)| OfPoint { time, step: point.step }).collect()
+    }
+
+    /// The points of a metric that another node may have in memory, at times for which there are points of several first steps: in which order they
+    /// came that node alone knows.
+    pub(crate) fn mixed(&self, metric: Number, asked: u16) -> Vec<OfPoint> {
+        let is_mixed = |time: Timestamp, step: i64| {
+            let block = time - time.rem_euclid(BLOCK);
+            self.points.range((metric, block)..(metric, block + BLOCK)).any(|(_, point)| point.step != step)
+        };
+        let points = self.points.range(all(metric)).filter(|(_, point)| point.is_held && point.owner != asked);
+        let points = points.map(|(&(_, time), point)| OfPoint { time, step: point.step });
+        points.filter(|of| is_mixed(of.time, of.step)).collect()
     }
 
     /// Whether a metric has a point.

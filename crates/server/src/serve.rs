@@ -44,7 +44,7 @@ use crate::{
     rules_watcher::RulesWatcher,
     self_metrics::SelfMetrics,
     settings::{Fsync, IdleAfter, Settings},
-    stop::{Running, Signals},
+    stop::{NOT_KEPT, Running, Signals},
     tokens::{self, Tokens},
     trash::Emptying,
     upkeep::{self, Idle, Newest},
@@ -129,8 +129,10 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
     metrics.count_budget(budget.clone());
     // Before the names are read, which may take minutes: flushes wait until this node knows what others deleted while it was down.
     let until_stored = until_stored(&mut node);
-    if signals.interrupt(&mut node.before_points).await.is_none() {
-        return stop_with(until_stored, &node, &settings).await;
+    // By value: what a signal interrupts must not hold the turn that a stop waits for.
+    let before_points = std::mem::replace(&mut node.before_points, Box::pin(std::future::ready(())));
+    if signals.interrupt(before_points).await.is_none() {
+        return stop_with(until_stored, &node, &settings, &mut signals).await;
     }
     let listening = Listening {
         settings: &settings,
@@ -145,8 +147,9 @@ async fn run(settings: Settings, files: CarbonFiles, host: &Host) -> anyhow::Res
         host,
     };
     let mut listeners = listen(listening, &metrics, &readiness).await?;
-    if signals.interrupt(&mut node.before_ready).await.is_none() {
-        return stop_with(until_stored, &node, &settings).await;
+    let before_ready = std::mem::replace(&mut node.before_ready, Box::pin(std::future::ready(())));
+    if signals.interrupt(before_ready).await.is_none() {
+        return stop_with(until_stored, &node, &settings, &mut signals).await;
     }
     readiness.set_started(true);
     listeners.print(&settings);
@@ -173,17 +176,31 @@ fn stop_early() -> anyhow::Result<()> {
 }
 
 /// A signal came before the program was ready, and what other nodes deleted is being followed: points that came after these deletions are
-/// accepted again before the process ends.
-async fn stop_with(mut until_stored: JoinSet<()>, node: &Node, settings: &Settings) -> anyhow::Result<()> {
+/// accepted again before the process ends. Within the time of a stop, or until another signal.
+async fn stop_with(
+    mut until_stored: JoinSet<()>,
+    node: &Node,
+    settings: &Settings,
+    signals: &mut Signals,
+) -> anyhow::Result<()> {
     until_stored.shutdown().await;
-    let owed = tokio::time::timeout(settings.stop.timeout, node.ingest.write_owed_records(&*node.embedded)).await;
-    if let Ok(Err(error)) = owed {
-        tracing::warn!(%error, "cannot write policies that other nodes have, or had; the next start asks for them again");
-    }
-    if tokio::time::timeout(settings.stop.timeout, node.ingest.followed_deletions_end()).await.is_err() {
-        tracing::warn!(
-            "stopped while metrics that another node deleted were deleted here; points that came for them since may be lost"
-        );
+    let timeout = settings.stop.timeout;
+    let owed = async {
+        match tokio::time::timeout(timeout, node.ingest.write_owed_records(&*node.embedded)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::warn!(%error, "{NOT_KEPT}"),
+            Err(_) => tracing::warn!(?timeout, "{NOT_KEPT}"),
+        }
+    };
+    let deletions = async {
+        if tokio::time::timeout(timeout, node.ingest.followed_deletions_end()).await.is_err() {
+            tracing::warn!(
+                "stopped while metrics that another node deleted were deleted here; points that came for them since may be lost"
+            );
+        }
+    };
+    if signals.interrupt(async { tokio::join!(owed, deletions) }).await.is_none() {
+        tracing::warn!("stopped at once, while what other nodes changed or deleted was being kept");
     }
     stop_early()
 }

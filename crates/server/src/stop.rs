@@ -16,6 +16,13 @@ use crate::listen::Listeners;
 /// How long a stop waits for a store that accepts nothing. The journal keeps what the store would get.
 const STOP_PATIENCE: Duration = Duration::from_secs(3);
 
+/// How long a stop waits for the disk of what other nodes changed.
+const OWED_PATIENCE: Duration = Duration::from_secs(12);
+
+/// What other nodes changed is not on the disk.
+pub const NOT_KEPT: &str = "cannot write policies that other nodes have, or had; the next start asks for them again, and until then reads points of the journal by \
+     those before";
+
 /// The signals that stop the program.
 pub struct Signals {
     terminate: Signal,
@@ -100,11 +107,11 @@ impl Running<'_> {
         if let Err(error) = tokio::task::spawn_blocking(move || time.save()).await? {
             tracing::warn!(%error, "cannot write the file clock of the data folder");
         }
-        // The journal and the saved names do not have them. One that waits for a stuck journal would not end.
-        let owed = match written {
-            Ok(()) | Err(FlushError::Store { .. }) => self.ingest.write_owed_records(self.embedded).await,
-            Err(_) => Ok(()),
-        };
+        // The journal and the saved names do not have them.
+        let owed = self.write_owed().await;
+        if let (Err(error), Err(_)) = (&owed, &written) {
+            tracing::warn!("{error:#}");
+        }
         match written {
             Ok(()) => {}
             Err(FlushError::Store { why, held_points, parked_points, unsynced_points }) => {
@@ -127,13 +134,21 @@ impl Running<'_> {
         if let Some(connection) = self.connection {
             connection.release().await;
         }
-        owed.context("cannot write policies that other nodes have, or had; the next start asks for them again")?;
+        owed?;
         let (registry, mark) = (self.ingest.registry().clone(), self.names.names_mark());
         let (path, disk) = (self.data.join(metadata::SAVED), self.disk.clone());
         let saved = tokio::task::spawn_blocking(move || registry.save(&*disk, &path, mark)).await?;
         saved.context("cannot save the names; the next start reads them from the store")?;
         tracing::info!("stopped");
         Ok(())
+    }
+
+    /// Writes what other nodes changed. Disks that are stuck do not keep the other parts of a stop waiting.
+    async fn write_owed(&self) -> anyhow::Result<()> {
+        match tokio::time::timeout(OWED_PATIENCE, self.ingest.write_owed_records(self.embedded)).await {
+            Ok(written) => written.context(NOT_KEPT),
+            Err(_) => Err(anyhow::anyhow!("{NOT_KEPT}: the disk did not answer within {} s", OWED_PATIENCE.as_secs())),
+        }
     }
 
     /// Writes all points in memory, and keeps watching the connection: a store that comes back is used at once.

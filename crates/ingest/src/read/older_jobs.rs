@@ -52,10 +52,10 @@ impl OlderJobs<'_> {
     /// The rows that the older jobs of the readings are about to write, as far as the windows need them.
     pub(super) async fn rows(&self, readings: &[Option<Reading>]) -> Result<ComingRows, StoreError> {
         let mut coming = ComingRows::default();
-        let rounds = readings.iter().flatten().map(|reading| reading.older_jobs.len()).max().unwrap_or(0);
+        let rounds = readings.iter().flatten().map(|reading| reading.jobs().count()).max().unwrap_or(0);
         for round in 0..rounds {
             let jobs_of = |reading: &Reading| {
-                let job = reading.older_jobs.get(round)?;
+                let job = reading.jobs().nth(round)?;
                 Some(self.table.rollups(Some(&reading.history), job.policy).count())
             };
             let rollups = readings.iter().flatten().filter_map(jobs_of).max().unwrap_or(0);
@@ -75,10 +75,10 @@ impl OlderJobs<'_> {
     }
 
     fn points<'a>(&'a self, reading: &'a Reading, round: usize, rollup: usize) -> Option<JobPoints<'a>> {
-        let job = &**reading.older_jobs.get(round)?;
+        let job = &**reading.jobs().nth(round)?;
         let rollup = self.table.rollups(Some(&reading.history), job.policy).nth(rollup)?;
         let policy = self.table.of_rollup(rollup.method).all.get(usize::from(job.policy))?;
-        let points = SortedPoints::of(&[&job.points]).within(self.span(reading), &policy.retention);
+        let points = SortedPoints::of(&[&job.points]).within(reading.span_around(self.table), &policy.retention);
         if points.is_empty() {
             return None;
         }
@@ -96,15 +96,6 @@ impl OlderJobs<'_> {
         let name = self.registry.read().name(job.metric).to_owned();
         let rows = SharedRows::of(&reading.history, self.table);
         Some(JobPoints { job, policy, rollup, points, coverage, older, rows, name })
-    }
-
-    /// The span of the points that a window can show: its slots, slots around them, and the finer slots of both.
-    fn span(&self, reading: &Reading) -> Range<Timestamp> {
-        let policies = reading.history.iter().filter_map(|span| self.table.all.get(usize::from(span.policy)));
-        let steps = policies.map(|policy| i64::from(policy.retention.longest().resolution()));
-        let around = 3 * steps.max().unwrap_or(0).max(i64::from(reading.stage().resolution()));
-        let (stage, slots) = (reading.stage(), &reading.choice.slots);
-        stage.time(slots.start) - around..stage.time(slots.end) + around
     }
 
     async fn rows_of(&self, jobs: &[JobPoints<'_>], coming: &ComingRows) -> Result<RollupRows, StoreError> {

@@ -181,13 +181,13 @@ impl Reader {
     }
 
     /// Step 3.
-    async fn add_heads(&self, readings: &mut [Option<Reading>], given_up: &mut Vec<String>) {
+    async fn add_heads(&self, readings: &mut [Option<Reading>], table: &PolicyTable, given_up: &mut Vec<String>) {
         let Some(peers) = self.peers.get().filter(|peers| peers.has_peers()) else { return };
         let requests: Vec<HeadRequest> = {
             let names = self.registry.read();
             let request = |reading: &Reading| {
                 let name = names.name(reading.metric).to_owned();
-                HeadRequest { name, span: reading.span() }
+                HeadRequest { name, span: reading.head_span(table) }
             };
             readings.iter().flatten().map(request).collect()
         };
@@ -198,7 +198,7 @@ impl Reader {
         given_up.clone_from(&answer.missing);
         let missing: Option<Arc<[String]>> = (!answer.missing.is_empty()).then(|| answer.missing.into());
         for (place, reading) in readings.iter_mut().flatten().enumerate() {
-            reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)));
+            reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)), table);
             reading.name_missing(missing.clone());
         }
     }
@@ -222,7 +222,7 @@ impl Reader {
         if !may_add {
             readings.iter_mut().flatten().for_each(Reading::add_to_no_row);
         }
-        self.add_heads(&mut readings, given_up).await;
+        self.add_heads(&mut readings, &table, given_up).await;
         let seen = self.registry.seen();
         readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
         let series = self.read(&readings, &table, reached).await?;

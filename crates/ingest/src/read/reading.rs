@@ -3,12 +3,12 @@
 use std::{collections::BTreeSet, ops::Range, sync::Arc};
 
 use downsample::{Coverage, PendingPoints, ReadPlan, SortedPoints, Stored};
-use metadata::{PolicyHistory, Registry, Seen};
+use metadata::{PolicyHistory, PolicyId, Registry, Seen};
 use metric::{MetricId, Partial, Policy, Slot, Stage, StageChoice, Table, Timestamp};
 use store::{Cells, FetchedSeries, SeriesRequest};
 
 use crate::{
-    heads::{Head, add_head},
+    heads::{Head, PeerPoints},
     memtable::{FlushJob, LockedMemtable, PointsView},
     policy_table::{PolicyTable, Rollup},
 };
@@ -57,7 +57,9 @@ pub(super) struct Reading {
     /// A coarser stage: the points in memory.
     pending: SortedPoints,
     /// Points that came under older policies and are on their way to the store, in the order in which they get there.
-    pub(super) older_jobs: Vec<Arc<FlushJob>>,
+    older_jobs: Vec<Arc<FlushJob>>,
+    /// Points in memory of other nodes that came under older policies.
+    peer_jobs: Vec<Arc<FlushJob>>,
     pub(super) is_alone: bool,
     /// The part of `choice.slots` that may be stored.
     pub(super) stored: Range<Slot>,
@@ -102,6 +104,7 @@ impl Reading {
             first_steps,
             pending: SortedPoints::default(),
             older_jobs: Vec::new(),
+            peer_jobs: Vec::new(),
             is_alone: false,
             stored,
             coverage: Coverage {
@@ -203,11 +206,46 @@ impl Reading {
         stage.time(self.choice.slots.start)..stage.time(self.choice.slots.end)
     }
 
+    /// The span of the points that the window can show once they are stored: its slots, slots around them, and the finer slots of both.
+    pub(super) fn span_around(&self, table: &PolicyTable) -> Range<Timestamp> {
+        let policies = self.history.iter().filter_map(|span| table.all.get(usize::from(span.policy)));
+        let steps = policies.map(|policy| i64::from(policy.retention.longest().resolution()));
+        let around = 3 * steps.max().unwrap_or(0).max(i64::from(self.stage().resolution()));
+        let Range { start, end } = self.span();
+        start - around..end + around
+    }
+
+    /// The span of the points of other nodes that this can show. A point of another first step may be of a part of its slot, or of several.
+    pub(super) fn head_span(&self, table: &PolicyTable) -> Range<Timestamp> {
+        if self.first_steps.is_empty() { self.span() } else { self.span_around(table) }
+    }
+
+    /// Points that came under older policies and are not stored, in the order in which they get there. Those of other nodes are under those of
+    /// this one.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = &Arc<FlushJob>> {
+        self.peer_jobs.iter().chain(&self.older_jobs)
+    }
+
     /// Lays the points of other nodes under those of this one. After [`Reading::copy_from`], and before rows are read: a point that
     /// is in neither memory then is stored.
-    pub(super) fn add_heads<'h>(&mut self, heads: impl Iterator<Item = &'h Head>) {
-        let mut others = PendingPoints::default();
-        heads.for_each(|head| add_head(head, &self.policy.retention, &mut others));
+    pub(super) fn add_heads<'h>(&mut self, heads: impl Iterator<Item = &'h Head>, table: &PolicyTable) {
+        let (_, before) = self.history.split_last().expect("a history has a policy");
+        let known = |policy: &PolicyId| table.all.get(usize::from(*policy));
+        let policies: Vec<PolicyId> = before
+            .iter()
+            .map(|span| span.policy)
+            .filter(|policy| known(policy).is_some())
+            .chain([self.history.current()])
+            .collect();
+        let earlier = policies[..policies.len() - 1].iter().filter_map(known).map(|policy| &policy.retention);
+        let mut points = PeerPoints::new(earlier, &self.policy.retention);
+        heads.for_each(|head| points.add(head));
+        let (others, jobs) = points.into_points();
+        let job = |(place, points): (usize, PendingPoints)| {
+            let (metric, policy) = (self.metric, policies[place]);
+            Arc::new(FlushJob { metric, policy, points, partials: None, is_latest: false })
+        };
+        self.peer_jobs = jobs.into_iter().filter(|(_, points)| !points.is_empty()).map(job).collect();
         if others.is_empty() {
             return;
         }

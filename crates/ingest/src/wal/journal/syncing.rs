@@ -6,8 +6,13 @@ use std::{
     time::Duration,
 };
 
+use store::StoreError;
+
 use super::{Journal, NamesOnDisk};
 use crate::backoff::JOURNAL_RETRY;
+
+/// How long a caller waits who holds up others.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Journal {
     /// Returns when everything appended before this call is on the disk. Callers that come while one fsync runs share
@@ -90,6 +95,17 @@ impl Journal {
             }
         }
         NamesOnDisk(())
+    }
+
+    /// Appends the names and changes of policies that are not in the journal, and waits until they are on its disk: 10 s at most, since the caller
+    /// holds up others.
+    pub(crate) async fn changes_synced(self: &Arc<Journal>) -> Result<(), StoreError> {
+        let failed = |source| StoreError::Io { what: "writing changes of policies to the journal".to_owned(), source };
+        self.append_names().await.map_err(failed)?;
+        match tokio::time::timeout(PATIENCE, self.synced()).await {
+            Ok(NamesOnDisk(())) => Ok(()),
+            Err(_) => Err(failed(io::ErrorKind::TimedOut.into())),
+        }
     }
 
     /// Syncs at this interval, until the task is aborted.
