@@ -42,6 +42,8 @@ pub(crate) struct FirstSteps {
     uncertain: BTreeSet<Timestamp>,
     /// The stage that was compared last, by each method.
     finer: BTreeMap<Aggregation, Shown>,
+    /// Whether several nodes write the metric: coarse slots of an earlier policy stay without the points that came under a later one.
+    pub(crate) has_writers: bool,
 }
 
 /// What a stage shows.
@@ -239,6 +241,18 @@ impl FirstSteps {
         possible.into_iter().map(shown).collect()
     }
 
+    /// What a coarse slot of an earlier policy has that was written before a point of a coarser first step.
+    fn before_coarser(&self, writes: &[Write], step: i64, method: Aggregation) -> Option<Option<f64>> {
+        let is_coarse = |policy: &Retention| steps_of(policy).skip(1).any(|of| of == step);
+        if !self.has_writers || !self.policies.iter().any(is_coarse) {
+            return None;
+        }
+        let coarsest = writes.iter().map(|write| write.step).max()?;
+        let finer = writes.iter().filter(|write| write.step < coarsest.min(step));
+        let all = finer.fold(Partial::NONE, |all, write| method.merge(all, Partial::point(write.value)));
+        (0 < all.count).then(|| Some(method.finish(all, all.count, 0.0)))
+    }
+
     /// The right answers for a slot.
     fn wanted(&self, (slot, step, stage): (Timestamp, i64, usize), method: Aggregation) -> Wanted {
         let last = self.last(slot, slot + step);
@@ -264,6 +278,7 @@ impl FirstSteps {
             return Wanted::Anything;
         }
         let mut all = by_step.concat();
+        all.extend(self.before_coarser(&writes, step, method));
         all.extend(last.filter(|_| is_point).map(|last| Some(last.value)));
         Wanted::AnyOf(all)
     }

@@ -55,6 +55,7 @@ impl StepsTruth {
     pub(crate) fn send(&mut self, metric: Number, time: Timestamp, value: f64, policy: &Policy) {
         let of = self.metrics.entry(metric).or_default();
         let step = first_step(&policy.retention);
+        of.steps.has_writers = true;
         of.steps.also(policy);
         of.steps.send_under(time, value, step);
         // Whether it is stored is what its node says.
