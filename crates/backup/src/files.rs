@@ -13,15 +13,22 @@ pub(crate) const CHUNK: usize = 1 << 20;
 
 /// Every file below a folder, by its path in it, sorted.
 pub(crate) fn below(disk: &dyn Disk, dir: &Path) -> io::Result<Vec<PathBuf>> {
-    let (mut files, mut folders) = (Vec::new(), vec![PathBuf::new()]);
-    while let Some(folder) = folders.pop() {
+    Ok(files_and_folders(disk, dir)?.0)
+}
+
+/// Every file, and every folder, below a folder, by its path in it, sorted.
+pub(crate) fn files_and_folders(disk: &dyn Disk, dir: &Path) -> io::Result<(Vec<PathBuf>, Vec<PathBuf>)> {
+    let (mut files, mut folders, mut left) = (Vec::new(), Vec::new(), vec![PathBuf::new()]);
+    while let Some(folder) = left.pop() {
         for entry in disk.read_dir(&dir.join(&folder))? {
             let path = folder.join(&entry.name);
-            if entry.is_dir { folders.push(path) } else { files.push(path) }
+            if entry.is_dir { left.push(path) } else { files.push(path) }
         }
+        folders.push(folder);
     }
     files.sort();
-    Ok(files)
+    folders.sort();
+    Ok((files, folders))
 }
 
 /// The length and the SHA-256 of a file.

@@ -20,7 +20,7 @@ use store_embedded::{
 
 use crate::{
     error::{BackupError, with_next_step},
-    files::{below, hash},
+    files::{files_and_folders, hash},
     manifest::{self, Manifest},
     may_start::{refuse_newer, refuse_other_kinds},
     same_names,
@@ -261,10 +261,13 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     let named = check_spec(disk, &data.join("store")).ok();
     let foreign = named.and_then(|named| other_store(disk, &data.join("store"), named));
     let store = foreign.or(named);
-    for path in below(disk, data).map_err(BackupError::io("reading", data))? {
-        if is_part(&path) {
-            report.files.push(check(disk, data, store, path));
-        }
+    let (files, folders) = files_and_folders(disk, data).map_err(BackupError::io("reading", data))?;
+    for path in files.into_iter().filter(|path| is_part(path)) {
+        report.files.push(check(disk, data, store, path));
+    }
+    for path in folders.into_iter().filter(|path| is_part(path) && is_name_of_file(path)) {
+        let how = "it is a folder and must be a file; move it elsewhere";
+        report.add(path, DamagedPart::of_file("file", 0, how));
     }
     match NotedFiles::read(disk, data) {
         Ok(NotedFiles::Some(mut paths)) => {
@@ -511,6 +514,14 @@ fn is_stray(path: &Path) -> bool {
     let is_ours = path.extension().is_some_and(|end| end == "journal" || end == "log" || end == "rows");
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
     is_ours && stem.split('-').any(|number| number.parse::<u64>().is_ok_and(|number| LAST_NUMBER < number))
+}
+
+/// Whether only a file may have this name.
+fn is_name_of_file(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    let ends = RECORDS.iter().chain(&[".log", ".rows"]);
+    matches!(&*text, "store/spec" | "store/manifest" | "names" | "clock" | "segments" | "journal/deleted")
+        || ends.into_iter().any(|end| text.ends_with(end))
 }
 
 fn check_rows(disk: &dyn Disk, path: &Path, store: Option<u128>, checked: &mut Checked) -> io::Result<()> {
