@@ -509,6 +509,18 @@ fn what_is_deleted_stays_deleted_whatever_the_order_in_which_nodes_read_of_it() 
     }
 }
 
+/// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.
+#[test]
+fn points_in_memory_of_another_node_are_shown_as_they_will_be_stored() {
+    use NodeStep::{Pass, Rules, Send};
+    let point = |second: i64, value: f64| SentPoint { metric: 3, second, value };
+    let steps =
+        vec![Send(1, vec![point(17, 67.5)]), Rules(0, 1440), Pass(80), Send(0, vec![point(31, 64.0), point(39, 15.5)])];
+    let layouts = vec![Layout::Rows; 4];
+    NodesScenario { seed: 435_900, rules: 1312, has_names: true, layouts, steps }.perform().unwrap();
+    perform_nodes(435_936, 60).unwrap();
+}
+
 /// Seed 10035: a flush wrote the row of a minute and not the ten seconds under it. The point came again from the journal, after a
 /// change of retentions, and was added to the row that had it.
 #[test]

@@ -67,7 +67,7 @@ pub fn cut_off_lines(report: &Report) -> String {
     let line = |file: &Checked| {
         let (path, bytes) = (file.path.display(), file.cut_off);
         format!(
-            "{path}: its last {bytes} bytes are a write that a crash cut off; this is normal, and nothing is lost\n"
+            "{path}: its last {bytes} bytes are the beginning of a write, as a crash leaves it; nothing of that write was promised\n"
         )
     };
     report.cut_off().map(line).collect()
