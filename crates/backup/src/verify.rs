@@ -265,7 +265,9 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     for path in files.into_iter().filter(|path| is_part(path)) {
         report.files.push(check(disk, data, store, path));
     }
+    let mut is_journal_read = true;
     for path in folders.into_iter().filter(|path| is_part(path) && is_name_of_file(path)) {
+        is_journal_read &= !path.starts_with("journal");
         let how = "it is a folder and must be a file; move it elsewhere";
         report.add(path, DamagedPart::of_file("file", 0, how));
     }
@@ -290,8 +292,10 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             add_foreign(found.foreign, ours.store, &mut report);
         }
         None => {
-            let compared = compare_with_journal(disk, data, &mut report);
-            compared.map_err(BackupError::io("reading", &data.join("journal")))?;
+            if is_journal_read {
+                let compared = compare_with_journal(disk, data, &mut report);
+                compared.map_err(BackupError::io("reading", &data.join("journal")))?;
+            }
             let found =
                 find_other_timelines(disk, data, &mut report).and_then(|()| find_unlisted(disk, data, &mut report));
             found.map_err(BackupError::io("reading", &data.join("store")))?;

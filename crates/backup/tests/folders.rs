@@ -10,7 +10,7 @@ use store_embedded::{EmbeddedDriver, EmbeddedOptions};
 
 #[test]
 fn a_folder_in_place_of_a_file_is_damage() {
-    for is_of_rows in [true, false] {
+    for file in ["", "store/names/00000001.log", "journal/00000001.journal"] {
         let data = tempfile::tempdir().unwrap();
         let driver = Arc::new(EmbeddedDriver::open(&data.path().join("store"), EmbeddedOptions::default()).unwrap());
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
@@ -39,9 +39,9 @@ fn a_folder_in_place_of_a_file_is_damage() {
         };
         assert!(report().is_good());
 
-        let file = if is_of_rows { &*rows } else { "store/names/00000001.log" };
-        fs::remove_file(data.path().join(file)).unwrap();
-        fs::create_dir(data.path().join(file)).unwrap();
+        let file = if file.is_empty() { &*rows } else { file };
+        let _ = fs::remove_file(data.path().join(file));
+        fs::create_dir_all(data.path().join(file)).unwrap();
         let report = report();
         assert!(!report.is_good(), "{file}");
         let how = "it is a folder and must be a file; move it elsewhere";
