@@ -28,8 +28,8 @@ use crate::{
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
     verify::{
-        Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part,
-        lock, lock_to_read, verify,
+        Checked, EMPTIED, FOLDER, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup,
+        is_part, lock, lock_to_read, verify,
     },
 };
 
@@ -75,6 +75,11 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
     let mut before = verify(disk, data)?;
+    if let Some((file, _)) = before.faults().find(|(_, fault)| fault.what == FOLDER).filter(|_| !dry_run) {
+        let path = data.join(&file.path);
+        let text = format!("{} is a folder and must be a file; nothing was changed: move it elsewhere", path.display());
+        return Err(BackupError::Folder(text));
+    }
     if let Some(manifest) = &backup {
         compare_with_backup(disk, data, manifest, &mut before);
         for file in before.files.iter_mut().filter(|file| file.faults.iter().any(|fault| fault.what != UNLIKE)) {

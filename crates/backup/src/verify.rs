@@ -269,7 +269,7 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     for path in folders.into_iter().filter(|path| is_part(path) && is_name_of_file(path)) {
         is_journal_read &= !path.starts_with("journal");
         let how = "it is a folder and must be a file; move it elsewhere";
-        report.add(path, DamagedPart::of_file("file", 0, how));
+        report.add(path, DamagedPart::of_file(FOLDER, 0, how));
     }
     match NotedFiles::read(disk, data) {
         Ok(NotedFiles::Some(mut paths)) => {
@@ -520,12 +520,19 @@ fn is_stray(path: &Path) -> bool {
     is_ours && stem.split('-').any(|number| number.parse::<u64>().is_ok_and(|number| LAST_NUMBER < number))
 }
 
-/// Whether only a file may have this name.
+/// A folder that has the name of a file.
+pub(crate) const FOLDER: &str = "folder";
+
+/// Whether only a file of the store or of the journal may have this name.
 fn is_name_of_file(path: &Path) -> bool {
     let text = path.to_string_lossy();
-    let ends = RECORDS.iter().chain(&[".log", ".rows"]);
-    matches!(&*text, "store/spec" | "store/manifest" | "names" | "clock" | "segments" | "journal/deleted")
-        || ends.into_iter().any(|end| text.ends_with(end))
+    match path.iter().next().and_then(|first| first.to_str()) {
+        Some("store") => {
+            text.ends_with(".rows") || text.ends_with(".log") || text == "store/spec" || text == "store/manifest"
+        }
+        Some("journal") => RECORDS.iter().any(|end| text.ends_with(end)) || text == "journal/deleted",
+        _ => false,
+    }
 }
 
 fn check_rows(disk: &dyn Disk, path: &Path, store: Option<u128>, checked: &mut Checked) -> io::Result<()> {

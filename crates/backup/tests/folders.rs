@@ -2,8 +2,8 @@
 
 use std::{fs, sync::Arc};
 
-use backup::{lock, verify};
-use host::SystemDisk;
+use backup::{lock, repair, verify};
+use host::{Host, SystemDisk};
 use metric::{Aggregation, MetricId, Policy, Stage, Table};
 use store::{MetricRecord, NameStore as _, PointStore as _, PolicyChange, Run};
 use store_embedded::{EmbeddedDriver, EmbeddedOptions};
@@ -46,5 +46,8 @@ fn a_folder_in_place_of_a_file_is_damage() {
         assert!(!report.is_good(), "{file}");
         let how = "it is a folder and must be a file; move it elsewhere";
         assert!(report.faults().any(|(one, fault)| one.path.ends_with(file) && fault.how == how), "{file}");
+        let refused = repair(&Host::system(), data.path(), false).map(drop).unwrap_err().to_string();
+        assert!(refused.ends_with("nothing was changed: move it elsewhere"), "{refused}");
+        assert!(data.path().join(file).is_dir());
     }
 }

@@ -187,7 +187,7 @@ impl Reader {
             let names = self.registry.read();
             let request = |reading: &Reading| {
                 let name = names.name(reading.metric).to_owned();
-                HeadRequest { name, span: reading.head_span(table) }
+                HeadRequest { name, span: reading.head_span() }
             };
             readings.iter().flatten().map(request).collect()
         };
@@ -200,6 +200,9 @@ impl Reader {
         for (place, reading) in readings.iter_mut().flatten().enumerate() {
             reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)), table);
             reading.name_missing(missing.clone());
+            if self.health.is_away() {
+                reading.lay_peer_jobs(table);
+            }
         }
     }
 
@@ -225,7 +228,15 @@ impl Reader {
         self.add_heads(&mut readings, &table, given_up).await;
         let seen = self.registry.seen();
         readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
-        let series = self.read(&readings, &table, reached).await?;
+        let series = match self.read(&readings, &table, reached).await {
+            Err(FetchError::Store(StoreError::Unavailable(_) | StoreError::Io { .. }))
+                if readings.iter().flatten().any(Reading::has_peer_jobs_alone) =>
+            {
+                readings.iter_mut().flatten().for_each(|reading| reading.lay_peer_jobs(&table));
+                self.read(&readings, &table, reached).await?
+            }
+            series => series?,
+        };
         Ok(ReadSeries { series, is_overtaken: self.is_overtaken(&readings) })
     }
 

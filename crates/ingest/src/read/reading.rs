@@ -216,8 +216,11 @@ impl Reading {
     }
 
     /// The span of the points of other nodes that this can show. A point of another first step may be of a part of its slot, or of several.
-    pub(super) fn head_span(&self, table: &PolicyTable) -> Range<Timestamp> {
-        if self.first_steps.is_empty() { self.span() } else { self.span_around(table) }
+    pub(super) fn head_span(&self) -> Range<Timestamp> {
+        let Range { start, end } = self.span();
+        let Some(coarsest) = self.first_steps.iter().map(|(_, step)| *step).max() else { return start..end };
+        let around = i64::from(coarsest.max(self.stage().resolution()));
+        start - around..end + around
     }
 
     /// Points that came under older policies and are not stored, in the order in which they get there. Those of other nodes are under those of
@@ -231,6 +234,7 @@ impl Reading {
     pub(super) fn add_heads<'h>(&mut self, heads: impl Iterator<Item = &'h Head>, table: &PolicyTable) {
         let (_, before) = self.history.split_last().expect("a history has a policy");
         let known = |policy: &PolicyId| table.all.get(usize::from(*policy));
+        let before = if known(&self.history.current()).is_some() { before } else { &[] };
         let policies: Vec<PolicyId> = before
             .iter()
             .map(|span| span.policy)
@@ -246,12 +250,36 @@ impl Reading {
             Arc::new(FlushJob { metric, policy, points, partials: None, is_latest: false })
         };
         self.peer_jobs = jobs.into_iter().filter(|(_, points)| !points.is_empty()).map(job).collect();
+        self.lay_under(&others);
+    }
+
+    /// Whether other nodes have points in memory that came under older policies, and this one has none on their way.
+    pub(super) fn has_peer_jobs_alone(&self) -> bool {
+        !self.peer_jobs.is_empty() && self.older_jobs.is_empty()
+    }
+
+    /// Shows points of other nodes that came under older policies at their own times: the store is away, and does not tell what they make.
+    pub(super) fn lay_peer_jobs(&mut self, table: &PolicyTable) {
+        let finest = self.policy.retention.finest();
+        let mut others = PendingPoints::default();
+        for job in std::mem::take(&mut self.peer_jobs) {
+            let Some(policy) = table.all.get(usize::from(job.policy)) else { continue };
+            for (stage, time, value) in SortedPoints::of(&[&job.points]).staged_times(&policy.retention) {
+                if let Some(slot) = finest.slot(time).filter(|_| stage == 0) {
+                    others.push(slot, value);
+                }
+            }
+        }
+        self.lay_under(&others);
+    }
+
+    fn lay_under(&mut self, others: &PendingPoints) {
         if others.is_empty() {
             return;
         }
         if self.choice.stage == 0 {
             let mut values = vec![f64::NAN; self.choice.slots.len()];
-            PointsView::of(&others).overlay(self.choice.slots.start, &mut values);
+            PointsView::of(others).overlay(self.choice.slots.start, &mut values);
             for (value, own) in values.iter_mut().zip(self.in_memory.iter().flatten()) {
                 if !own.is_nan() {
                     *value = *own;
@@ -260,7 +288,7 @@ impl Reading {
             self.in_memory = Some(values);
             return;
         }
-        let others = SortedPoints::of(&[&others]).within(self.span(), &self.policy.retention);
+        let others = SortedPoints::of(&[others]).within(self.span(), &self.policy.retention);
         if !others.is_empty() {
             self.pending = std::mem::take(&mut self.pending).over(others);
             // What other writers have stored of theirs is not known.
