@@ -5,7 +5,7 @@ import random
 import shutil
 import time
 
-from plumbago import run
+from plumbago import eventually, run
 
 METRICS = 300
 STORED = 60
@@ -195,3 +195,37 @@ def test_a_missing_file_of_rows_is_given_up_by_a_repair_and_an_exchanged_one_is_
     assert done.returncode == 0 and json.loads(done.stdout)["given_up"] == [], done
     server.start()
     assert server.get("/admin/status").json()["store"]["missing_files"] == 0
+
+
+def test_an_end_of_the_newest_segment_that_its_file_system_lost_is_missed(make_server):
+    server = make_server()
+    now = int(time.time())
+    for at in range(20):
+        server.send([("journalled.a", now - 50 + at, float(at))])
+    noted = server.data / "segments"
+    eventually(lambda: "synced" in noted.read_text(), True, seconds=20)
+    server.kill()
+    segment = max((server.data / "journal").glob("*.journal"))
+    status, report = verify(server.data)
+    assert status == 0, report
+    with segment.open("r+b") as file:
+        file.truncate(segment.stat().st_size // 2)
+    status, report = verify(server.data)
+    assert status == 1, report
+    assert [(damage["what"], damage["file"]) for damage in report["damage"]] == [
+        ("journal records", f"journal/{segment.name}")
+    ]
+    assert "its end is missing" in str(report["damage"]), report
+
+    # A start goes on without it, and says what it misses, and so does the next one.
+    for _ in range(2):
+        server.start()
+        damage = server.get("/admin/status").json()["damage"]
+        assert "its end is missing" in str(damage), damage
+        server.kill()
+    assert run("repair", str(server.data)).returncode == 3
+    status, report = verify(server.data)
+    assert status == 0, report
+    server.start()
+    damage = server.get("/admin/status").json()["damage"]
+    assert "its end is missing" not in str(damage), damage

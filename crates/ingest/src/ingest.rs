@@ -23,7 +23,7 @@ use crate::{
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
     supervisor::Supervisor,
-    wal::StagedJournal,
+    wal::{Journal, StagedJournal},
 };
 
 /// Points of a batch that is accepted again.
@@ -442,7 +442,7 @@ impl Ingest {
         }
         let journal = &self.stats.journal;
         tokio::select! {
-            synced = journal.elsewhere(|journal| journal.sync()) => {
+            synced = journal.elsewhere(Journal::sync_at_end) => {
                 synced.and_then(|synced| synced).map_err(FlushError::Journal)?;
             }
             () = journal.given_up(patience) => return Err(FlushError::JournalStuck { patience }),

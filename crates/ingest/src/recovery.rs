@@ -23,7 +23,7 @@ pub(crate) fn recover(
 ) -> Result<Recovered, IngestError> {
     let ReplayParts { folder, damage, identity, names, registry, rules, policies, patience, .. } = &parts;
     let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::may_pass(source));
-    let (planned, misnamed) = patience.read(|| plan(folder, identity), is_unreadable)?;
+    let (planned, misnamed) = patience.read(|| plan(folder, identity, known.1), is_unreadable)?;
     for one in &misnamed {
         damage.move_misnamed(&one.segment, one.header.as_ref().map_or(0, |header| header.segment));
     }
@@ -47,9 +47,9 @@ pub(crate) fn recover(
 }
 
 /// The segments to read, and those that have names of others. Refuses those of a later program and those of another store.
-fn plan(folder: &Folder, ours: &Identity) -> Result<(Vec<Planned>, Vec<Planned>), IngestError> {
+fn plan(folder: &Folder, ours: &Identity, newest: Option<Newest>) -> Result<(Vec<Planned>, Vec<Planned>), IngestError> {
     let dir = || folder.dir().to_owned();
-    let (planned, misnamed) = folder.plan().map_err(|error| match error {
+    let (planned, misnamed) = folder.plan(newest).map_err(|error| match error {
         PlanError::Disk(source) => IngestError::Journal { dir: dir(), source },
         PlanError::Unreadable { segment, source } => IngestError::UnreadableJournal { file: segment.path, source },
         PlanError::Newer { segment, version } => IngestError::NewerJournal { file: segment.path, version },

@@ -246,8 +246,9 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
             known.insert(mark.newest);
         }
     }
-    found.cut = cut_ends(&kin, |number| seen.iter().find(|one| one.number == number).map(|one| one.bytes), below);
-    found.synced = synced_bytes(&kin);
+    let bytes = |number: u64| seen.iter().find(|one| one.number == number).map(|one| one.bytes);
+    found.cut = cut_ends(&kin, newest, bytes, below);
+    found.synced = synced_bytes(&kin, newest);
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
             Some(one) if one.has_lost_all() => found.emptied.push(number),

@@ -1,7 +1,9 @@
-//! Closed segments that have lost their end, exactly behind a record or within one, and the note of it in the next segment.
+//! Segments that have lost their end, exactly behind a record or within one, and the notes of it: in the next segment, and of
+//! the newest one in the file next to the journal's folder.
 //!
-//! The header of the next segment says how many bytes of the one before were on the disk when it was begun. A segment may
-//! be longer: nothing says that what no fsync covered is lost.
+//! The header of the next segment says how many bytes of the one before were on the disk when it was begun. The file
+//! `segments` says it of the newest, some seconds late. A segment may be longer: nothing says that what no fsync covered is
+//! lost.
 
 use std::{collections::BTreeMap, io, ops::Range, path::Path, sync::Arc};
 
@@ -11,13 +13,14 @@ use metric::Timestamp;
 use super::{
     damage::accepted_when,
     header::SegmentHeader,
+    newest::{Newest, NewestFile, newest_of},
     reader::{Start, records, start},
     record::{MAGIC_BYTES, Record, segment_start},
     segment::{Folder, path_of},
     segment_bytes::read_contents,
 };
 
-/// A closed segment that is shorter than it was.
+/// A segment that is shorter than it was.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CutEnd {
     /// Its number.
@@ -26,8 +29,8 @@ pub struct CutEnd {
     pub there: u64,
     /// Its bytes that were on the disk.
     pub synced: u64,
-    /// The number of the segment that says so.
-    pub next: u64,
+    /// The number of the segment that says so. `None` where the file of the newest does.
+    pub next: Option<u64>,
 }
 
 impl CutEnd {
@@ -40,7 +43,7 @@ impl CutEnd {
     pub fn how(&self, disk: &dyn Disk, journal: &Path) -> String {
         let times = |number: u64| accepted(disk, &path_of(journal, number));
         let after = times(self.segment).and_then(|times| times.last().copied());
-        let before = times(self.next).and_then(|times| times.first().copied());
+        let before = self.next.and_then(times).and_then(|times| times.first().copied());
         format!(
             "its end is missing: it has {} bytes, and {} were on the disk; the points in them, of any metric, are lost unless \
              they are stored; they were accepted {}",
@@ -51,10 +54,11 @@ impl CutEnd {
     }
 }
 
-/// The segments at or above `below` that are shorter than a later one of the same writers says. `bytes` is the length of a
-/// file, if there is one.
+/// The segments at or above `below` that are shorter than a later one of the same writers says, or than the file of the newest
+/// does. `bytes` is the length of a file, if there is one.
 pub(super) fn cut_ends(
     headers: &[(u64, &SegmentHeader)],
+    newest: Option<Newest>,
     bytes: impl Fn(u64) -> Option<u64>,
     below: u64,
 ) -> Vec<CutEnd> {
@@ -64,15 +68,35 @@ pub(super) fn cut_ends(
         // Another copy of the store may have gone on with the same number.
         let writer = before.identity.chain.last()?;
         let there = bytes(segment).filter(|&there| has_opening(header, writer.id) && there < synced)?;
-        Some(CutEnd { segment, there, synced, next })
+        Some(CutEnd { segment, there, synced, next: Some(next) })
     };
-    headers.iter().filter_map(cut).collect()
+    let cut_newest =
+        newest_synced(headers, newest).filter(|&(segment, _)| below <= segment).and_then(|(segment, synced)| {
+            let there = bytes(segment).filter(|&there| there < synced)?;
+            Some(CutEnd { segment, there, synced, next: None })
+        });
+    let mut found: Vec<CutEnd> = headers.iter().filter_map(cut).collect();
+    match cut_newest.and_then(|newest| found.iter_mut().find(|cut| cut.segment == newest.segment)) {
+        Some(cut) => cut.synced = cut.synced.max(cut_newest.map_or(0, |newest| newest.synced)),
+        None => found.extend(cut_newest),
+    }
+    found
+}
+
+/// The newest segment, and how many bytes of it are whole records that were on the disk, where its file says that of the segment
+/// that is there.
+pub(super) fn newest_synced(headers: &[(u64, &SegmentHeader)], newest: Option<Newest>) -> Option<(u64, u64)> {
+    let newest = newest.filter(|newest| 0 < newest.synced)?;
+    let (_, header) = headers.iter().find(|(number, _)| *number == newest.number)?;
+    // An earlier opening may have begun another with the same number.
+    let writer = header.identity.chain.last()?;
+    (writer.id == newest.opening).then_some((newest.number, newest.synced))
 }
 
 /// How many bytes of segments are whole records that were on the disk, by their numbers. The process that wrote a segment knows
 /// it, and so does a later one that has read it. Headers of earlier programs say it only of segments of the same process: a later
 /// one counted the end of a write that a crash cut off as there.
-pub(super) fn synced_bytes(headers: &[(u64, &SegmentHeader)]) -> BTreeMap<u64, u64> {
+pub(super) fn synced_bytes(headers: &[(u64, &SegmentHeader)], newest: Option<Newest>) -> BTreeMap<u64, u64> {
     let writer_of = |header: &SegmentHeader| header.identity.chain.last().map(|opening| opening.id);
     let synced = |&(_, header): &(u64, &SegmentHeader)| {
         let (segment, before) = headers.iter().find(|&&(number, _)| Some(number) == header.previous)?;
@@ -84,7 +108,11 @@ pub(super) fn synced_bytes(headers: &[(u64, &SegmentHeader)]) -> BTreeMap<u64, u
             _ => None,
         }
     };
-    headers.iter().filter_map(synced).collect()
+    let mut found: BTreeMap<u64, u64> = headers.iter().filter_map(synced).collect();
+    if let Some((segment, synced)) = newest_synced(headers, newest) {
+        found.entry(segment).and_modify(|known| *known = synced.max(*known)).or_insert(synced);
+    }
+    found
 }
 
 fn has_opening(header: &SegmentHeader, id: u64) -> bool {
@@ -97,8 +125,8 @@ pub fn has_lost_synced(torn: &Range<usize>, synced: u64) -> bool {
     (torn.start as u64) < synced && synced <= torn.end as u64
 }
 
-/// Lets the headers of segments say no more of the ones before than there is, once a repair has dealt with what is missing:
-/// otherwise each start would report it again.
+/// Lets the headers of segments say no more of the ones before than there is, and the file of the newest no more of that one, once
+/// a repair has dealt with what is missing: otherwise each start would report it again.
 ///
 /// # Errors
 /// Whatever the disk says. The same call may be made again.
@@ -112,6 +140,11 @@ pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
         let previous_whole = header.previous_whole.map(|whole| whole.min(before.bytes));
         let noted = SegmentHeader { previous_bytes: before.bytes, previous_whole, ..*header };
         replace_file(&**disk, &segment.path, &with_header(&bytes, &noted))?;
+    }
+    let Some(newest) = newest_of(&**disk, journal) else { return Ok(()) };
+    let there = segments.iter().find(|segment| segment.number == newest.number);
+    if there.is_some_and(|there| there.bytes < newest.synced) {
+        NewestFile::new(disk.clone(), journal.parent()).write(Newest { synced: 0, ..newest })?;
     }
     Ok(())
 }

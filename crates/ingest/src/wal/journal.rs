@@ -69,6 +69,8 @@ pub(crate) struct Journal {
     trim: Trim,
     /// Whether the last append failed, or what an fsync failed for is not repeated yet.
     is_failing: AtomicBool,
+    /// Whether the last note of what is on the disk failed.
+    is_note_failing: AtomicBool,
 }
 
 /// Counters of the journal.
@@ -223,7 +225,16 @@ impl Journal {
         // Those behind the last that had a record were begun, and removed without one.
         let is_ours = |newest: &Newest| identity.identity.chain.iter().any(|opening| opening.id == newest.opening);
         let number = newest.filter(is_ours).map_or(stored, |newest| newest.number.min(stored));
-        let before = |old: &Segment| Before { number: old.number, bytes: old.bytes, whole: folder.whole_bytes(old) };
+        // What a start has missed of the newest is said on, until it is stored.
+        let said = |old: &Segment| {
+            let of_newest = newest.filter(|newest| newest.number == old.number && is_ours(newest))?;
+            (folder.opening_of(old) == Some(of_newest.opening)).then_some(of_newest.synced)
+        };
+        let before = |old: &Segment| {
+            let synced = said(old).unwrap_or(0);
+            let whole = folder.whole_bytes(old).max(synced);
+            Before { number: old.number, bytes: old.bytes.max(synced), whole }
+        };
         let previous = last.map_or(Before { number, bytes: 0, whole: 0 }, before);
         let (writer, begun) = Writer::new((folder.clone(), newest_file), identity, segment, previous);
         if begun.is_ok() {
@@ -247,6 +258,7 @@ impl Journal {
             counters: JournalCounters::default(),
             trim,
             is_failing: AtomicBool::new(false),
+            is_note_failing: AtomicBool::new(false),
         };
         if let Err(error) = begun {
             journal.failed(&error, "cannot begin a segment of the journal; stored points are served, and no point is accepted until a write \

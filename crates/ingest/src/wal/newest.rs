@@ -1,14 +1,18 @@
-//! `segments` in the data folder: the newest segment of the journal that may have a record. It is next to the journal's
-//! folder, so that a start also misses a segment that no other segment knows, and a folder that is away.
+//! `segments` in the data folder: the newest segment of the journal that may have a record, and how much of it is on the disk
+//! at least. It is next to the journal's folder, so that a start also misses a segment that no other segment knows, a folder
+//! that is away, and the end of the newest segment.
 //!
 //! ```text
 //! plumbago segments 1
 //! newest 7 83ab0f1577c29d04
-//! crc32 1c291ca3
+//! synced 52310
+//! crc32 61ba3173
 //! ```
 //!
 //! 1. A segment is made: its name and its header are on the disk.
 //! 2. Before its first record, the file says its number, and the opening of the store that writes it.
+//! 3. Some seconds after an fsync, and at a stop, it says up to where whole records were on the disk. Earlier programs do not
+//!    write that line, and do not read it.
 //!
 //! Whatever call a process dies at, the segment is there if the file says so; if the file does not, it has no record. So a
 //! segment that was begun and never written to is not missed, and one that is missed had records.
@@ -20,7 +24,7 @@ use std::{
 };
 
 use host::{Disk, read_file_checked, replace_file, retried, seal_lines, sealed_lines};
-
+use parking_lot::Mutex;
 use store::LAST_NUMBER;
 
 use super::{damage::JournalDamage, segment::uninterrupted};
@@ -34,6 +38,9 @@ const MAGIC: &str = "plumbago segments ";
 /// The version that this program writes, and the newest that it reads.
 const VERSION: u32 = 1;
 
+/// The line about what is on the disk, up to the bytes.
+const SYNCED: &str = "synced ";
+
 /// Bytes of the file, at most.
 const LONGEST: u64 = 4096;
 
@@ -44,6 +51,8 @@ pub struct Newest {
     pub number: u64,
     /// The opening of the store that wrote it; 0 where a store has none.
     pub opening: u64,
+    /// Up to where it has whole records that are on the disk, bytes; 0 where that is not known.
+    pub synced: u64,
 }
 
 /// What the text of a file says.
@@ -60,11 +69,13 @@ pub(crate) struct NewestFile {
     disk: Arc<dyn Disk>,
     /// `None` for a journal without a data folder.
     path: Option<PathBuf>,
+    /// What this process wrote last. One writes at a time.
+    said: Arc<Mutex<Option<Newest>>>,
 }
 
 impl NewestFile {
     pub(crate) fn new(disk: Arc<dyn Disk>, data: Option<&Path>) -> NewestFile {
-        NewestFile { disk, path: data.map(|data| data.join(FILE)) }
+        NewestFile { disk, path: data.map(|data| data.join(FILE)), said: Arc::default() }
     }
 
     /// What it says; `None` where there is none. A damaged one is reported, and counts as none: the store and the segments
@@ -89,6 +100,27 @@ impl NewestFile {
 
     /// Says which it is from here on. It is on the disk when this returns.
     pub(super) fn write(&self, newest: Newest) -> io::Result<()> {
+        let mut said = self.said.lock();
+        *said = None;
+        self.replace(newest)?;
+        *said = Some(newest);
+        Ok(())
+    }
+
+    /// Says how much of the newest is on the disk, where it is the newest still, and more of it than was said.
+    pub(super) fn write_synced(&self, newest: Newest) -> io::Result<()> {
+        let mut said = self.said.lock();
+        let is_more = |said: &Newest| {
+            Newest { synced: 0, ..*said } == Newest { synced: 0, ..newest } && said.synced < newest.synced
+        };
+        if said.as_ref().is_some_and(is_more) {
+            self.replace(newest)?;
+            *said = Some(newest);
+        }
+        Ok(())
+    }
+
+    fn replace(&self, newest: Newest) -> io::Result<()> {
         let Some(path) = &self.path else { return Ok(()) };
         let written = uninterrupted(|| replace_file(&*self.disk, path, text(newest).as_bytes()));
         written.map_err(|error| io::Error::new(error.kind(), format!("writing {}: {error}", path.display())))
@@ -147,8 +179,9 @@ fn text_of(disk: &dyn Disk, path: &Path) -> io::Result<Option<Text>> {
     }
 }
 
-fn text(Newest { number, opening }: Newest) -> String {
-    seal_lines(&format!("{MAGIC}{VERSION}\nnewest {number} {opening:016x}\n"))
+fn text(Newest { number, opening, synced }: Newest) -> String {
+    let synced = if synced == 0 { String::new() } else { format!("{SYNCED}{synced}\n") };
+    seal_lines(&format!("{MAGIC}{VERSION}\nnewest {number} {opening:016x}\n{synced}"))
 }
 
 fn parse(text: &str) -> Option<Text> {
@@ -161,28 +194,59 @@ fn parse(text: &str) -> Option<Text> {
     let (number, opening) = lines.next()?.strip_prefix("newest ")?.split_once(' ')?;
     // A segment behind it has a number, too.
     let number = number.parse().ok().filter(|&number| number < LAST_NUMBER)?;
-    Some(Text::Newest(Newest { number, opening: u64::from_str_radix(opening, 16).ok()? }))
+    let opening = u64::from_str_radix(opening, 16).ok()?;
+    let synced = lines.find_map(|line| line.strip_prefix(SYNCED)).map_or(Some(0), |bytes| bytes.parse().ok())?;
+    Some(Text::Newest(Newest { number, opening, synced }))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const NEWEST: Newest = Newest { number: 7, opening: 0x83ab_0f15_77c2_9d04 };
+    const NEWEST: Newest = Newest { number: 7, opening: 0x83ab_0f15_77c2_9d04, synced: 0 };
 
     #[test]
     fn what_is_written_is_read_and_a_changed_or_missing_byte_is_damage() {
-        let text = text(NEWEST);
-        assert_eq!(parse(&text), Some(Text::Newest(NEWEST)), "{text}");
-        for place in 0..text.len() {
-            assert!(parse(&text[..place]).is_none_or(|_| place == text.len() - 1), "cut at {place}");
-            for bit in 0..7 {
-                let mut bytes = text.clone().into_bytes();
-                bytes[place] ^= 1 << bit;
-                let read = std::str::from_utf8(&bytes).ok().and_then(parse);
-                assert!(read.is_none_or(|read| read == Text::Newest(NEWEST)), "bit {bit} of byte {place}");
+        for newest in [NEWEST, Newest { synced: 52_310, ..NEWEST }] {
+            let text = text(newest);
+            assert_eq!(parse(&text), Some(Text::Newest(newest)), "{text}");
+            for place in 0..text.len() {
+                assert!(parse(&text[..place]).is_none_or(|_| place == text.len() - 1), "cut at {place}");
+                for bit in 0..7 {
+                    let mut bytes = text.clone().into_bytes();
+                    bytes[place] ^= 1 << bit;
+                    let read = std::str::from_utf8(&bytes).ok().and_then(parse);
+                    assert!(read.is_none_or(|read| read == Text::Newest(newest)), "bit {bit} of byte {place}");
+                }
             }
         }
+    }
+
+    #[test]
+    fn a_line_that_a_later_program_adds_is_passed_over_and_one_of_an_earlier_program_may_lack() {
+        let lines = |more: &str| seal_lines(&format!("plumbago segments 1\nnewest 7 83ab0f1577c29d04\n{more}"));
+        assert_eq!(parse(&lines("")), Some(Text::Newest(NEWEST)));
+        let synced = Newest { synced: 9, ..NEWEST };
+        assert_eq!(parse(&lines("more 1 2\nsynced 9\nand more\n")), Some(Text::Newest(synced)));
+        assert_eq!(parse(&lines("synced -9\n")), None);
+    }
+
+    #[test]
+    fn a_note_of_what_is_on_the_disk_never_replaces_a_later_segment() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = NewestFile::new(Arc::new(host::SystemDisk), Some(dir.path()));
+        let said = || read(&host::SystemDisk, &dir.path().join(FILE)).unwrap();
+        file.write_synced(Newest { synced: 10, ..NEWEST }).unwrap();
+        assert_eq!(said(), None, "nothing was written before");
+        file.write(NEWEST).unwrap();
+        for (synced, expected) in [(10, 10), (20, 20), (15, 20)] {
+            file.write_synced(Newest { synced, ..NEWEST }).unwrap();
+            assert_eq!(said(), Some(Newest { synced: expected, ..NEWEST }));
+        }
+        let next = Newest { number: 8, ..NEWEST };
+        file.write(next).unwrap();
+        file.write_synced(Newest { synced: 30, ..NEWEST }).unwrap();
+        assert_eq!(said(), Some(next));
     }
 
     #[test]

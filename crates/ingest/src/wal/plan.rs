@@ -9,6 +9,7 @@ use super::{
     cut_end::{has_lost_synced, synced_bytes},
     damage::JournalDamage,
     header::{Repeats, SegmentHeader},
+    newest::Newest,
     reader::{Records, Start, records, start},
     record::{MAGIC_BYTES, Record},
     segment::{Folder, Segment},
@@ -28,7 +29,7 @@ pub(crate) struct Planned {
     pub(crate) is_header_lost: bool,
     /// Whether it has bytes, and all of them are zeros.
     pub(super) is_zeros: bool,
-    /// Its bytes that were on the disk as whole records, where the process that wrote it says so.
+    /// Its bytes that were on the disk as whole records, where the process that wrote it says so, or a later one.
     synced: Option<u64>,
     /// The end of the header, where there is one.
     header_end: Option<usize>,
@@ -106,15 +107,15 @@ pub(crate) enum PlanError {
 impl Folder {
     /// Goes through the beginnings of the segments. One that is listed and cannot be found is not read: no cycle runs
     /// now, so that its disk is away for a moment. The second part are files whose headers say other numbers than their names:
-    /// read at their places, their points would come behind newer ones.
-    pub(crate) fn plan(&self) -> Result<(Vec<Planned>, Vec<Planned>), PlanError> {
+    /// read at their places, their points would come behind newer ones. `newest` is what the file next to the folder says.
+    pub(crate) fn plan(&self, newest: Option<Newest>) -> Result<(Vec<Planned>, Vec<Planned>), PlanError> {
         let (mut planned, _) = self.plan_each(|_| false, |_| false)?;
         let is_misnamed =
             |one: &mut Planned| one.header.as_ref().is_some_and(|header| header.is_misnamed(one.segment.number));
         let misnamed = planned.extract_if(.., is_misnamed).collect();
         let headers: Vec<_> =
             planned.iter().filter_map(|one| Some((one.segment.number, one.header.as_ref()?))).collect();
-        let synced = synced_bytes(&headers);
+        let synced = synced_bytes(&headers, newest);
         planned.iter_mut().for_each(|one| one.synced = synced.get(&one.segment.number).copied());
         self.leave_out_repeated(&mut planned)?;
         Ok((planned, misnamed))
@@ -348,7 +349,7 @@ mod tests {
     /// The times of the points that a replay reads, and the damaged bytes that it finds.
     fn replayed(folder: &Folder) -> (Vec<u32>, u64) {
         let (mut times, mut damaged) = (Vec::new(), 0);
-        for one in folder.plan().unwrap().0 {
+        for one in folder.plan(None).unwrap().0 {
             let bytes = folder.read_patiently(&one.segment).unwrap();
             let mut read = one.records(&bytes);
             for (_, record) in read.by_ref() {
@@ -393,7 +394,7 @@ mod tests {
         let segments = folder.segments().unwrap();
         assert_eq!((segments.len(), replayed(&folder)), (2, ((0..10).collect(), 0)));
         let whole = folder.read(&segments[1]).unwrap();
-        let repeats = folder.plan().unwrap().0[1].header.as_ref().unwrap().repeats.unwrap();
+        let repeats = folder.plan(None).unwrap().0[1].header.as_ref().unwrap().repeats.unwrap();
         let end = header_end(&whole).unwrap() + repeats.bytes as usize;
         for place in 0..end {
             let mut flipped = whole.clone();

@@ -17,8 +17,10 @@ use store::{Identity, Incarnation};
 
 use super::{
     Accepted, Folder, Journal, JournalOptions, Record, Replayed, ResolvedPoint, SegmentHeader, WriterIdentity,
+    chain::leave_out_stored,
+    cut_end::note_lengths,
     damage::JournalDamage,
-    newest::NewestFile,
+    newest::{Newest, NewestFile, newest_of},
     record::{HEADER, POINT, push_points, segment_start},
     records, replay,
 };
@@ -32,6 +34,11 @@ fn identity() -> Identity {
 }
 
 fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
+    let file = NewestFile::new(host.disk.clone(), None);
+    open_behind(host, dir, (file, None))
+}
+
+fn open_behind(host: Host, dir: &Path, newest: (NewestFile, Option<Newest>)) -> io::Result<Journal> {
     let identity =
         WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)), put_opening: Box::new(|| Ok(())) };
     let damage = JournalDamage::in_folder(&host, dir);
@@ -41,7 +48,7 @@ fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
         mark: None,
         size: Arc::default(),
         damage,
-        newest: (NewestFile::new(host.disk.clone(), None), None),
+        newest,
         read: (0..1000).map(|number| (number, u64::MAX)).collect(),
     };
     let journal = Journal::open(host, dir, options)?;
@@ -101,7 +108,7 @@ fn read(bytes: &[u8]) -> (Vec<String>, Replayed) {
 /// The records of all segments, as a replay reads them.
 fn read_all(dir: &Path) -> Vec<String> {
     let folder = folder(dir);
-    let (planned, _) = folder.plan().unwrap();
+    let (planned, _) = folder.plan(None).unwrap();
     planned.iter().flat_map(|one| read(one.part(&folder.read(&one.segment).unwrap())).0).collect()
 }
 
@@ -213,7 +220,7 @@ fn a_flipped_bit_of_the_header_costs_nothing() {
     let journal = open(dir.path());
     append(&journal, 1, 5).unwrap();
     let whole = bytes(dir.path());
-    let header = folder(dir.path()).plan().unwrap().0.remove(0).header;
+    let header = folder(dir.path()).plan(None).unwrap().0.remove(0).header;
     assert!(header.is_some());
     let start = segment_start(header.as_ref().unwrap()).len();
     let path = folder(dir.path()).segments().unwrap().remove(0).path;
@@ -221,7 +228,7 @@ fn a_flipped_bit_of_the_header_costs_nothing() {
         let mut bytes = whole.clone();
         bytes[bit / 8] ^= 1 << (bit % 8);
         std::fs::write(&path, &bytes).unwrap();
-        let planned = folder(dir.path()).plan().unwrap().0.remove(0);
+        let planned = folder(dir.path()).plan(None).unwrap().0.remove(0);
         assert_eq!((&planned.header, read(&bytes).0.len()), (&header, 2), "bit {bit}");
     }
 }
@@ -294,7 +301,7 @@ fn a_segment_says_how_much_of_the_one_before_is_on_the_disk() {
     journal.exclusive().begin_segment().unwrap();
     journal.exclusive().close_segment().unwrap();
     let noted: Vec<_> = folder(dir.path())
-        .plan()
+        .plan(None)
         .unwrap()
         .0
         .into_iter()
@@ -308,9 +315,18 @@ fn a_segment_says_how_much_of_the_one_before_is_on_the_disk() {
 
 /// What a start reports as damaged of a journal.
 fn reported(dir: &Path) -> Vec<String> {
+    reported_with(dir, None)
+}
+
+/// As [`reported`], with what the file of the newest segment says. With it, segments are compared, too.
+fn reported_with(dir: &Path, newest: Option<Newest>) -> Vec<String> {
     let (folder, damaged) = (folder(dir), tempfile::tempdir().unwrap());
     let damage = JournalDamage::in_folder(&Host::system(), damaged.path());
-    for planned in folder.plan().unwrap().0 {
+    let (mut planned, _) = folder.plan(newest).unwrap();
+    if newest.is_some() {
+        (planned, _) = leave_out_stored(&folder, &damage, planned, (None, newest), &identity(), Ok(Vec::new()));
+    }
+    for planned in planned {
         let bytes = folder.read_parts(&planned.segment).unwrap();
         let mut read = planned.records(&bytes.bytes);
         read.by_ref().for_each(drop);
@@ -349,6 +365,91 @@ fn an_end_that_was_on_the_disk_and_is_zeros_or_part_of_a_record_is_damage() {
     }
 }
 
+/// A journal next to the file of its newest segment, in a data folder.
+fn open_in(data: &Path) -> Journal {
+    let file = NewestFile::new(Arc::new(SystemDisk), Some(data));
+    let dir = data.join("journal");
+    open_behind(Host::system(), &dir, (file, newest_of(&SystemDisk, &dir))).unwrap()
+}
+
+#[test]
+fn an_end_of_the_newest_segment_that_was_noted_as_on_the_disk_is_missed() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 2, 5).unwrap();
+    let first = journal.current().1 as usize;
+    journal.note_synced();
+    assert_eq!(newest_of(&SystemDisk, &dir).unwrap().synced, 0, "no fsync was");
+    append(&journal, 2, 6).unwrap();
+    journal.sync().unwrap();
+    let synced = journal.current().1 as usize;
+    append(&journal, 2, 7).unwrap();
+    journal.note_synced();
+    drop(journal);
+    let newest = newest_of(&SystemDisk, &dir);
+    assert_eq!(newest.unwrap().synced, synced as u64);
+    let file = folder(&dir).segments().unwrap().remove(0).path;
+    let whole = std::fs::read(&file).unwrap();
+    let header = first - HEADER - 8 - 2 * POINT;
+    for from in header..=whole.len() {
+        std::fs::write(&file, &whole[..from]).unwrap();
+        let lost = if from < synced { vec!["journal records"] } else { vec![] };
+        assert_eq!(reported_with(&dir, newest), lost, "cut at {from}, {synced} bytes were on the disk");
+    }
+    for from in header..=synced {
+        let mut zeroed = whole.clone();
+        zeroed[from..].fill(0);
+        std::fs::write(&file, &zeroed).unwrap();
+        let lost = if from < synced { vec!["journal record"] } else { vec![] };
+        assert_eq!(reported_with(&dir, newest), lost, "zeros from {from} on, {synced} bytes were on the disk");
+    }
+}
+
+#[test]
+fn an_end_that_a_start_has_missed_is_missed_until_a_repair_has_noted_it() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 2, 5).unwrap();
+    let first = journal.current().1;
+    append(&journal, 2, 6).unwrap();
+    journal.sync_at_end().unwrap();
+    drop(journal);
+    let file = folder(&dir).segments().unwrap().remove(0).path;
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(first).unwrap();
+    for goes_on in [false, true] {
+        assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal records"], "goes on: {goes_on}");
+        let journal = open_in(data.path());
+        if goes_on {
+            append(&journal, 2, 7).unwrap();
+        }
+    }
+    // The header of the next segment says it now.
+    assert_eq!(newest_of(&SystemDisk, &dir).unwrap().number, 3);
+    assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal records"]);
+    let disk: Arc<dyn host::Disk> = Arc::new(SystemDisk);
+    note_lengths(&disk, &dir).unwrap();
+    assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), [""; 0]);
+}
+
+#[test]
+fn a_repair_notes_how_long_the_newest_segment_is() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 2, 5).unwrap();
+    journal.sync_at_end().unwrap();
+    drop(journal);
+    let (disk, noted): (Arc<dyn host::Disk>, _) = (Arc::new(SystemDisk), newest_of(&SystemDisk, &dir).unwrap());
+    note_lengths(&disk, &dir).unwrap();
+    assert_eq!(newest_of(&SystemDisk, &dir), Some(noted), "nothing is missing");
+    let file = folder(&dir).segments().unwrap().remove(0).path;
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(noted.synced - 1).unwrap();
+    note_lengths(&disk, &dir).unwrap();
+    assert_eq!(newest_of(&SystemDisk, &dir), Some(Newest { synced: 0, ..noted }));
+}
+
 #[test]
 fn an_end_that_a_later_process_read_and_is_zeros_since_is_damage() {
     let dir = tempfile::tempdir().unwrap();
@@ -381,14 +482,14 @@ fn a_header_of_an_earlier_program_says_nothing_of_the_records_of_another_process
     let dir = tempfile::tempdir().unwrap();
     append(&open(dir.path()), 2, 5).unwrap();
     append(&open(dir.path()), 2, 6).unwrap();
-    let header = folder(dir.path()).plan().unwrap().0.remove(1).header.unwrap();
+    let header = folder(dir.path()).plan(None).unwrap().0.remove(1).header.unwrap();
     let old = SegmentHeader { previous_whole: None, ..header };
     let (file, second) = {
         let mut segments = folder(dir.path()).segments().unwrap();
         (segments.remove(0).path, segments.remove(0).path)
     };
     std::fs::write(&second, segment_start(&old)).unwrap();
-    assert_eq!(folder(dir.path()).plan().unwrap().0.remove(1).header, Some(old));
+    assert_eq!(folder(dir.path()).plan(None).unwrap().0.remove(1).header, Some(old));
     let mut bytes = std::fs::read(&file).unwrap();
     let end = bytes.len();
     bytes[end - 20..].fill(0);

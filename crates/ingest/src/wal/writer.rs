@@ -171,6 +171,15 @@ impl Writer {
         std::mem::take(&mut self.closed_bytes)
     }
 
+    /// The file that says which segment is the newest, and what it may say of the current one: up to where its records are on
+    /// the disk.
+    pub(super) fn newest_synced(&self) -> Option<(NewestFile, Newest)> {
+        let (segment, synced) = self.unsynced_from;
+        let Current { number, start, is_noted, .. } = self.current;
+        let has_records = is_noted && segment == number && start < synced;
+        has_records.then(|| (self.newest.clone(), Newest { synced, ..newest(&self.identity, number) }))
+    }
+
     /// Whether the current segment has no record, and can have one.
     pub(super) fn is_empty(&self) -> bool {
         self.current.length == self.current.start && self.broken.is_none()
@@ -349,7 +358,8 @@ impl Writer {
 
 /// What the file of the newest segment says of one that this opening of the store writes.
 fn newest(identity: &WriterIdentity, number: u64) -> Newest {
-    Newest { number, opening: identity.identity.chain.last().map_or(0, |opening| opening.id) }
+    let opening = identity.identity.chain.last().map_or(0, |opening| opening.id);
+    Newest { number, opening, synced: 0 }
 }
 
 fn begin(

@@ -11,6 +11,9 @@ use store::StoreError;
 use super::{Journal, NamesOnDisk};
 use crate::backoff::JOURNAL_RETRY;
 
+/// The interval at which the file of the newest segment gets how much of it is on the disk: two fsyncs of a small file.
+const NOTE_EVERY: Duration = Duration::from_secs(5);
+
 impl Journal {
     /// Returns when everything appended before this call is on the disk. Callers that come while one fsync runs share
     /// the next. Counts and logs a failure. Blocks.
@@ -106,8 +109,14 @@ impl Journal {
     pub(crate) async fn sync_every(self: Arc<Journal>, interval: Duration) {
         let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut noted = self.host.clock.instant();
         loop {
             ticks.tick().await;
+            let now = self.host.clock.instant();
+            if NOTE_EVERY <= now.saturating_duration_since(noted) {
+                noted = now;
+                let _ = self.elsewhere(Journal::note_synced).await;
+            }
             if self.is_failing() {
                 let _ = self.elsewhere(Journal::probe).await;
             }
@@ -117,6 +126,27 @@ impl Journal {
                 let _ = self.elsewhere(|journal| journal.sync()).await;
             }
         }
+    }
+
+    /// Lets the file of the newest segment say how much of it is on the disk. Without it, an end that its file system loses looks
+    /// like a write that a crash cut off. Blocks.
+    pub(crate) fn note_synced(&self) {
+        let newest = self.writer.lock().newest_synced();
+        match newest.map(|(file, newest)| file.write_synced(newest)) {
+            Some(Err(error)) if !self.is_note_failing.swap(true, Relaxed) => tracing::warn!(
+                %error,
+                "cannot note how much of the journal is on the disk; a start may not notice that its end is missing; trying again"
+            ),
+            Some(Ok(())) => self.is_note_failing.store(false, Relaxed),
+            _ => {}
+        }
+    }
+
+    /// As [`Journal::sync`], before the process ends.
+    pub(crate) fn sync_at_end(&self) -> io::Result<()> {
+        self.sync()?;
+        self.note_synced();
+        Ok(())
     }
 
     /// While the journal cannot be written, senders may stay away: tries whether a batch would fit, and begins a segment, so
