@@ -27,9 +27,10 @@ use crate::{
     error::{BackupError, with_next_step},
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
+    may_start::{refuse_newer, refuse_other_kinds},
     verify::{
-        Checked, EMPTIED, FOLDER, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup,
-        is_part, lock, lock_to_read, verify,
+        Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part,
+        lock, lock_to_read, refuse_folders, verify,
     },
 };
 
@@ -70,16 +71,14 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let store = data.join("store");
     let in_use = if dry_run { lock_to_read(disk, data)? } else { lock(disk, data)? };
     // A folder that is refused stays as it is: no note is made here.
+    refuse_other_kinds(disk, data)?;
+    refuse_newer(disk, data)?;
+    refuse_folders(disk, data)?;
+    let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
     if !dry_run && disk.exists(&data.join(host::NOTE_OF_SYNCS)) {
         store_embedded::settle_syncs(disk, data).map_err(with_next_step)?;
     }
-    let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
     let mut before = verify(disk, data)?;
-    if let Some((file, _)) = before.faults().find(|(_, fault)| fault.what == FOLDER).filter(|_| !dry_run) {
-        let path = data.join(&file.path);
-        let text = format!("{} is a folder and must be a file; nothing was changed: move it elsewhere", path.display());
-        return Err(BackupError::Folder(text));
-    }
     if let Some(manifest) = &backup {
         compare_with_backup(disk, data, manifest, &mut before);
         for file in before.files.iter_mut().filter(|file| file.faults.iter().any(|fault| fault.what != UNLIKE)) {

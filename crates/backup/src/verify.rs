@@ -246,6 +246,15 @@ pub(crate) fn is_part(path: &Path) -> bool {
         && path.file_name() != Some("lock".as_ref())
 }
 
+/// Refuses a data folder in which a folder has the name of a file.
+pub(crate) fn refuse_folders(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+    let (_, folders) = files_and_folders(disk, data).map_err(BackupError::io("reading", data))?;
+    let Some(path) = folders.into_iter().find(|path| is_part(path) && is_name_of_file(path)) else { return Ok(()) };
+    let text =
+        format!("{} is a folder and must be a file; nothing was changed: move it elsewhere", data.join(path).display());
+    Err(BackupError::Folder(text))
+}
+
 /// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
 pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
     refuse_other_kinds(disk, data)?;
@@ -288,8 +297,10 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             report.add(PathBuf::from("store/spec"), DamagedPart::of_file("spec", 0, how));
             // A start makes the spec again, and compares the journal with that.
             let (journal, ours) = (data.join("journal"), Identity { store: ours, ..Identity::default() });
-            let found = check_chain(disk, &journal, None, &ours).map_err(BackupError::io("reading", &journal))?;
-            add_foreign(found.foreign, ours.store, &mut report);
+            if is_journal_read {
+                let found = check_chain(disk, &journal, None, &ours).map_err(BackupError::io("reading", &journal))?;
+                add_foreign(found.foreign, ours.store, &mut report);
+            }
         }
         None => {
             if is_journal_read {
@@ -521,7 +532,7 @@ fn is_stray(path: &Path) -> bool {
 }
 
 /// A folder that has the name of a file.
-pub(crate) const FOLDER: &str = "folder";
+const FOLDER: &str = "folder";
 
 /// Whether only a file of the store or of the journal may have this name.
 fn is_name_of_file(path: &Path) -> bool {

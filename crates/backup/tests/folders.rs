@@ -46,8 +46,14 @@ fn a_folder_in_place_of_a_file_is_damage() {
         assert!(!report.is_good(), "{file}");
         let how = "it is a folder and must be a file; move it elsewhere";
         assert!(report.faults().any(|(one, fault)| one.path.ends_with(file) && fault.how == how), "{file}");
-        let refused = repair(&Host::system(), data.path(), false).map(drop).unwrap_err().to_string();
-        assert!(refused.ends_with("nothing was changed: move it elsewhere"), "{refused}");
+        // Files that the next start writes again: a repair that is refused leaves that to it.
+        let noted = data.path().join("unsynced");
+        fs::write(&noted, "/\n").unwrap();
+        for dry_run in [true, false] {
+            let refused = repair(&Host::system(), data.path(), dry_run).map(drop).unwrap_err().to_string();
+            assert!(refused.ends_with("nothing was changed: move it elsewhere"), "{refused}");
+            assert_eq!(fs::read_to_string(&noted).unwrap(), "/\n");
+        }
         assert!(data.path().join(file).is_dir());
     }
 }
