@@ -136,21 +136,33 @@ impl<'a> PeerPoints<'a> {
         PeerPoints { retentions, jobs: Vec::new(), current: PendingPoints::default() }
     }
 
-    /// Adds a head of another node, whose rules may differ from those of this one, or have been others. Points are of the retention of those
-    /// before them, if that has such slots, or of the latest that has. Without one, points of a first stage are put at their own times, and
-    /// those of a coarse stage are left out.
+    /// Adds a head of another node, whose rules may differ from those of this one, or have been others. Points of a first stage are of the
+    /// retention of those before them, if that has such slots, or of the latest that has. Late points of a coarse stage come before the points
+    /// of the first stage of the same retention: they are of that, if it has such slots. Without a retention, points of a first stage are put
+    /// at their own times, and those of a coarse stage are left out.
     pub(crate) fn add(&mut self, head: &Head) {
         let last = self.retentions.len() - 1;
-        let mut places: Vec<(usize, Option<usize>)> = Vec::with_capacity(head.len());
-        for run in head {
+        let place_of = |run: &HeadRun, first: [Option<usize>; 2]| {
             let stage_of = |retention: &Retention| {
                 let stage = retention.stages().iter().position(|stage| stage.resolution() == run.resolution)?;
                 ((0 < stage) == run.is_coarse).then_some(stage)
             };
-            let before = places.last().map(|(policy, _)| *policy);
-            let mut policies = before.into_iter().chain((0..=last).rev());
+            let mut policies = first.into_iter().flatten().chain((0..=last).rev());
             let found = policies.find_map(|policy| Some((policy, stage_of(self.retentions[policy])?)));
-            places.push(found.map_or((last, None), |(policy, stage)| (policy, Some(stage))));
+            found.map_or((last, None), |(policy, stage)| (policy, Some(stage)))
+        };
+        let mut places = vec![(last, None); head.len()];
+        let mut before = None;
+        for (place, run) in head.iter().enumerate().filter(|(_, run)| !run.is_coarse) {
+            places[place] = place_of(run, [before, None]);
+            before = Some(places[place].0);
+        }
+        let mut behind = None;
+        for place in (0..head.len()).rev() {
+            match head[place].is_coarse {
+                true => places[place] = place_of(&head[place], [behind, before]),
+                false => behind = Some(places[place].0),
+            }
         }
         let current_from = places.iter().rposition(|(policy, _)| *policy != last).map_or(0, |place| place + 1);
         let finest = self.retentions[last].finest();
@@ -284,6 +296,16 @@ mod tests {
         let (before, now) = (points(4, 0, [60, 120]), points(4, 0, [120, 180]));
         let between = (2, vec![(0, 60, 1.0), (0, 61, 1.0), (0, 62, 2.0), (1, 60, 1.0), (1, 120, 2.0)]);
         assert_eq!(of(&head), [before, between, now]);
+    }
+
+    #[test]
+    fn late_coarse_points_are_of_the_policy_of_the_points_behind_them() {
+        let run = |is_coarse, resolution, first_slot| HeadRun { is_coarse, resolution, first_slot, values: vec![1.0] };
+        let of = |head: &[HeadRun]| points_by(&head.to_vec(), &["600*1s:600*60s"], "600*10s:600*60s");
+        let (coarse, second, ten) = (run(true, 60, 2), run(false, 1, 600), run(false, 10, 66));
+        assert_eq!(of(&[coarse.clone(), second]), [(0, vec![(0, 600, 1.0), (1, 120, 1.0)]), (1, vec![])]);
+        assert_eq!(of(&[coarse.clone(), ten]), [(1, vec![(0, 660, 1.0), (1, 120, 1.0)])]);
+        assert_eq!(of(&[coarse]), [(1, vec![(1, 120, 1.0)])]);
     }
 
     #[test]

@@ -76,11 +76,13 @@ struct ReadSeries {
     is_overtaken: bool,
 }
 
-/// What the store answers.
-enum Fetched {
-    Cells(Vec<Cells>),
-    /// So many fetches were left out: it is away, and memory has all points that came here.
-    Nothing(usize),
+/// What a read is of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// The store and memory.
+    Store,
+    /// Memory alone, which has all points that came here: the store is away.
+    Memory,
 }
 
 /// The reads of the store for a request.
@@ -200,9 +202,6 @@ impl Reader {
         for (place, reading) in readings.iter_mut().flatten().enumerate() {
             reading.add_heads(answer.of_peers.iter().filter_map(|heads| heads.get(place)), table);
             reading.name_missing(missing.clone());
-            if self.health.is_away() {
-                reading.lay_peer_jobs(table);
-            }
         }
     }
 
@@ -228,16 +227,32 @@ impl Reader {
         self.add_heads(&mut readings, &table, given_up).await;
         let seen = self.registry.seen();
         readings.iter_mut().flatten().for_each(|reading| reading.leave_out_unseen(seen));
-        let series = match self.read(&readings, &table, reached).await {
-            Err(FetchError::Store(StoreError::Unavailable(_) | StoreError::Io { .. }))
-                if readings.iter().flatten().any(Reading::has_peer_jobs_alone) =>
-            {
+        let series = match self.read_with_store(&readings, &table, reached).await? {
+            Some(series) => series,
+            None => {
                 readings.iter_mut().flatten().for_each(|reading| reading.lay_peer_jobs(&table));
-                self.read(&readings, &table, reached).await?
+                self.read(&readings, &table, reached, Source::Memory).await?
             }
-            series => series?,
         };
         Ok(ReadSeries { series, is_overtaken: self.is_overtaken(&readings) })
+    }
+
+    /// `None` while the store is away, where all that came here is in memory: the points of other writers are not known, and those that
+    /// came here are the answer.
+    async fn read_with_store(
+        &self,
+        readings: &[Option<Reading>],
+        table: &PolicyTable,
+        reached: Timestamp,
+    ) -> Result<Option<Vec<Option<FetchedSeries>>>, FetchError> {
+        let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
+        if is_in_memory && self.health.is_away() {
+            return Ok(None);
+        }
+        match self.read(readings, table, reached, Source::Store).await {
+            Err(FetchError::Store(StoreError::Unavailable(_) | StoreError::Io { .. })) if is_in_memory => Ok(None),
+            series => series.map(Some),
+        }
     }
 
     /// Whether a flush stored points meanwhile that count as not stored.
@@ -254,15 +269,15 @@ impl Reader {
         readings: &[Option<Reading>],
         table: &PolicyTable,
         reached: Timestamp,
+        source: Source,
     ) -> Result<Vec<Option<FetchedSeries>>, FetchError> {
         let older_jobs = OlderJobs { store: &*self.store, registry: &self.registry, table, reached };
         let coming = older_jobs.rows(readings).await?;
         let Fetches { fetches, plans, filled, older } = self.fetches(readings, table, reached);
-        // While the store is away, the points of other writers are not known; those that came here are the answer.
-        let is_in_memory = readings.iter().flatten().all(|reading| reading.is_in_memory);
-        let (cells, is_left_out) = match self.fetch_cells(fetches, &filled, &coming, is_in_memory).await? {
-            Fetched::Cells(cells) => (cells, false),
-            Fetched::Nothing(count) => (vec![Cells::default(); count], true),
+        let is_left_out = source == Source::Memory && !fetches.is_empty();
+        let cells = match source {
+            Source::Store => self.fetch_cells(fetches, &filled, &coming).await?,
+            Source::Memory => vec![Cells::default(); fetches.len()],
         };
         let mut cells = cells.into_iter();
         let mut answers: Vec<Option<Answer>> = Vec::with_capacity(readings.len());
@@ -330,25 +345,16 @@ impl Reader {
         Fetches { fetches, plans, filled, older }
     }
 
-    /// Reads from the store. While it is away, `or_empty` makes it nothing rather than an error.
     async fn fetch_cells(
         &self,
         fetches: Vec<Fetch>,
         filled: &[Option<Arc<OlderPolicies>>],
         coming: &ComingRows,
-        or_empty: bool,
-    ) -> Result<Fetched, FetchError> {
-        let count = fetches.len();
-        if count == 0 {
-            return Ok(Fetched::Cells(Vec::new()));
-        }
-        if or_empty && self.health.is_away() {
-            return Ok(Fetched::Nothing(count));
+    ) -> Result<Vec<Cells>, FetchError> {
+        if fetches.is_empty() {
+            return Ok(Vec::new());
         }
         let filled: Vec<Option<&OlderPolicies>> = filled.iter().map(Option::as_deref).collect();
-        match fetch_filled(&*self.store, fetches, &filled, &[coming]).await {
-            Err(StoreError::Unavailable(_) | StoreError::Io { .. }) if or_empty => Ok(Fetched::Nothing(count)),
-            cells => Ok(Fetched::Cells(cells?)),
-        }
+        Ok(fetch_filled(&*self.store, fetches, &filled, &[coming]).await?)
     }
 }

@@ -253,11 +253,6 @@ impl Reading {
         self.lay_under(&others);
     }
 
-    /// Whether other nodes have points in memory that came under older policies, and this one has none on their way.
-    pub(super) fn has_peer_jobs_alone(&self) -> bool {
-        !self.peer_jobs.is_empty() && self.older_jobs.is_empty()
-    }
-
     /// Shows points of other nodes that came under older policies at their own times: the store is away, and does not tell what they make.
     pub(super) fn lay_peer_jobs(&mut self, table: &PolicyTable) {
         let finest = self.policy.retention.finest();
