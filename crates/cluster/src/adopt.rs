@@ -16,11 +16,7 @@ const BATCH: usize = 1 << 12;
 pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &Ingest) -> Result<usize, StoreError> {
     // A hidden metric becomes visible again under its old id, and what is known of it is judged as of the others.
     let reserved = ingest.reserve(metrics.iter().collect(), |metric: &&SharedMetric| &metric.name);
-    let otherwise = ingest.kept_otherwise(&metrics);
-    if !otherwise.is_empty() {
-        let metrics = ingest.take_over(otherwise, local).await?;
-        tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
-    }
+    take_over(&metrics, local, ingest).await?;
     learn(&metrics, local, ingest).await;
     let record = |(id, metric): (MetricId, &SharedMetric)| {
         let SharedMetric { name, policy, since, earlier, created_on, .. } = metric.clone();
@@ -38,10 +34,26 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     local.sync_metrics().await?;
     let added = records.chunks(BATCH).map(|batch| ingest.adopt(batch.to_vec())).sum();
     if added < records.len() {
-        // Points made some of them meanwhile, by the rules of this node alone.
+        // Points made some of them meanwhile, by the rules of this node alone, or another call took them in, as they were in the tables
+        // before or after.
+        take_over(&metrics, local, ingest).await?;
         learn(&metrics, local, ingest).await;
+        write_owed(local, ingest).await;
     }
     Ok(added)
+}
+
+/// Takes over the policies that others have of metrics without points here.
+async fn take_over(metrics: &[SharedMetric], local: &dyn NameStore, ingest: &Ingest) -> Result<(), StoreError> {
+    let otherwise = ingest.kept_otherwise(metrics);
+    if otherwise.is_empty() {
+        return Ok(());
+    }
+    let metrics = ingest.take_over(otherwise, local).await?;
+    if 0 < metrics {
+        tracing::info!(metrics, "metrics without points on this node have another policy than before, by the tables");
+    }
+    Ok(())
 }
 
 /// Notes the policies that others had.

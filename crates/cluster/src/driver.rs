@@ -1,12 +1,13 @@
 //! The driver of a node over Cassandra: points and names go to its tables, metric ids to the embedded store.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use metric::{MetricId, Policy, Retention, Timestamp};
 use store::{
     Cells, DriverFuture, Fetch, Identity, JournalMark, LostPolicy, MetricRecord, NameStore, NamesMark, OtherWriters,
     OwnRows, PointStore, Run, SharedPoints, Store, StoreError, Usage,
 };
+use store_cassandra::SharedTables;
 
 use crate::{
     change_log::{ChangeLog, WRITE_EVERY},
@@ -25,6 +26,9 @@ pub(crate) struct ClusterDriver {
     last_seen: Arc<LastSeen>,
     log: Arc<ChangeLog>,
 }
+
+/// A metric is in the tables of names of all data centres so many seconds after it was made.
+const AT_LEAST_BEFORE: Timestamp = 60;
 
 impl ClusterDriver {
     /// Over a connection that may come up later, and the embedded store of the data folder.
@@ -152,6 +156,30 @@ impl SharedPoints for ClusterDriver {
 }
 
 impl ClusterDriver {
+    /// Writes metrics to the tables of names, and tells other nodes.
+    async fn share(&self, tables: &dyn SharedTables, records: Vec<MetricRecord>) -> Result<(), StoreError> {
+        let created: Vec<MetricId> = records.iter().map(|record| record.id).collect();
+        tables.put_names(&records).await?;
+        self.last_seen.created(&created);
+        self.log.created(&records);
+        Ok(())
+    }
+
+    /// The names of metrics that others have deleted from the tables. This node has not followed that yet.
+    async fn gone(&self, tables: &dyn SharedTables, records: &[MetricRecord]) -> Result<HashSet<String>, StoreError> {
+        // What another data centre made just now may not be here yet.
+        let made_before = self.tables.calendar().now() / 1_000_000 - AT_LEAST_BEFORE;
+        let old = records.iter().filter(|record| record.created_on < made_before);
+        let mut absent: HashSet<String> = old.map(|record| record.name.clone()).collect();
+        for metric in tables.lookup(absent.iter().cloned().collect()).await? {
+            absent.remove(&metric.name);
+        }
+        if absent.is_empty() {
+            return Ok(absent);
+        }
+        Ok(tables.deleted(absent.into_iter().collect()).await?.into_iter().collect())
+    }
+
     /// Whether this node follows what others change: one without an id of its own does not.
     fn follows(&self) -> bool {
         self.tables.is_up() && self.tables.own().is_some()
@@ -205,11 +233,17 @@ impl NameStore for ClusterDriver {
         Box::pin(async move {
             // Ids first: they belong to this node alone, and must not wait for a cluster that is away.
             self.local.names.put_metrics(records.clone()).await?;
-            let created: Vec<MetricId> = records.iter().map(|record| record.id).collect();
-            self.tables.tables()?.put_names(&records).await?;
-            self.last_seen.created(&created);
-            self.log.created(&records);
-            Ok(())
+            self.share(self.tables.tables()?, records).await
+        })
+    }
+
+    fn put_changed_metrics(&self, mut records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        Box::pin(async move {
+            self.local.names.put_metrics(records.clone()).await?;
+            let tables = self.tables.tables()?;
+            let gone = self.gone(tables, &records).await?;
+            records.retain(|record| !gone.contains(&record.name));
+            self.share(tables, records).await
         })
     }
 

@@ -289,6 +289,13 @@ impl PolicyChanges {
         history.is_none_or(|history| history.last().is_none_or(|last| last.since != before.since))
     }
 
+    /// The embedded store may have other records of these than this process.
+    pub(crate) fn owe(&self, metrics: Vec<MetricId>) {
+        if !metrics.is_empty() {
+            self.owed.add(metrics);
+        }
+    }
+
     /// See [`Ingest::write_owed_records`](crate::Ingest::write_owed_records).
     pub(crate) async fn write_owed_records(&self, local: &dyn NameStore) -> Result<(), StoreError> {
         while !self.owed.is_empty() {
@@ -319,6 +326,9 @@ impl PolicyChanges {
         let mut taken = Vec::new();
         {
             let mut memtable = self.memtable.lock();
+            if self.back_pressure.is_spilling() {
+                self.are_others_left_out.store(true, Relaxed);
+            }
             for record in records {
                 let Some(change) = record.policies.last() else { continue };
                 let Some(policy) = self.registry.try_intern(&change.policy) else { continue };

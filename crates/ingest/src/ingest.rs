@@ -179,11 +179,14 @@ impl Ingest {
 
     /// Takes in metrics that others created in a shared store. Their ids must have been given by [`Ingest::reserve`],
     /// and be remembered where the registry is opened from: the journal does not name them. They keep the policy they
-    /// come with until points for them come here. Returns how many were not known.
+    /// come with until points for them come here. Returns how many were not known; the records of others may be owed, see
+    /// [`Ingest::write_owed_records`].
     ///
     /// Of thousands of distinct policies the last are not taken in, nor their metrics: that is logged.
     pub fn adopt(&self, records: Vec<MetricRecord>) -> usize {
-        self.stats.new_metrics.adopt(records)
+        let (added, overtaken) = self.stats.new_metrics.adopt(records);
+        self.policy_changes.owe(overtaken);
+        added
     }
 
     /// Those of some metrics of the shared tables that others keep by another policy than this process knows, and that it has no

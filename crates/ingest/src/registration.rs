@@ -1,7 +1,7 @@
 //! Registration: new metrics on their way to the metrics table, within about a second and never in the way of points.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -33,6 +33,8 @@ pub(crate) struct Registration {
     health: Arc<StoreHealth>,
     journal: Arc<Journal>,
     unregistered: Mutex<VecDeque<MetricId>>,
+    /// Those of them that were in the metrics table before, and have another policy now.
+    changed: Mutex<HashSet<MetricId>>,
     /// Metrics that are deleted here and whose rows are still in the metrics table.
     deleted: Mutex<VecDeque<MetricId>>,
     /// Serialises writes to the metrics table: what one has written, another must not take off the queue.
@@ -56,6 +58,7 @@ impl Registration {
             health,
             journal,
             unregistered: Mutex::default(),
+            changed: Mutex::default(),
             deleted: Mutex::default(),
             registration_lock: Arc::default(),
             errors: AtomicU64::new(0),
@@ -65,6 +68,17 @@ impl Registration {
     /// Queues metrics whose records changed.
     pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) {
         self.unregistered.lock().extend(metrics);
+    }
+
+    /// Queues metrics that got other policies. One that is not in the metrics table yet is queued already.
+    pub(crate) fn add_changed(&self, metrics: &[MetricId]) {
+        if metrics.is_empty() {
+            return;
+        }
+        let mut unregistered = self.unregistered.lock();
+        let queued: HashSet<MetricId> = unregistered.iter().copied().collect();
+        self.changed.lock().extend(metrics.iter().filter(|metric| !queued.contains(metric)));
+        unregistered.extend(metrics);
     }
 
     /// Waits for a write of the metrics table, and makes others wait until the answer is dropped.
@@ -121,6 +135,16 @@ impl Registration {
         }
     }
 
+    /// Takes the first metrics off the queue.
+    fn are_registered(&self, group: &[MetricId]) {
+        let mut unregistered = self.unregistered.lock();
+        unregistered.drain(..group.len());
+        let mut changed = self.changed.lock();
+        if !changed.is_empty() {
+            group.iter().for_each(|metric| _ = changed.remove(metric));
+        }
+    }
+
     /// Writes every metric that is queued at this moment to the metrics table. Counts and logs an error; the metrics
     /// stay queued.
     pub(crate) async fn register(&self) -> Result<(), StoreError> {
@@ -141,7 +165,17 @@ impl Registration {
                     // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
                     self.journal.changes_synced().await?;
                 }
-                self.names.put_metrics(records).await
+                let (changed, new): (Vec<_>, Vec<_>) = {
+                    let changed = self.changed.lock();
+                    records.into_iter().partition(|record| changed.contains(&record.id))
+                };
+                if !changed.is_empty() {
+                    self.names.put_changed_metrics(changed).await?;
+                }
+                if !new.is_empty() {
+                    self.names.put_metrics(new).await?;
+                }
+                Ok(())
             };
             let written = NoPanic::new(writing).await;
             if let Err(error) = &written {
@@ -151,7 +185,7 @@ impl Registration {
             }
             self.health.registration.worked(WORKED);
             // Only now: a caller may be cancelled while it waits for the store.
-            self.unregistered.lock().drain(..group.len());
+            self.are_registered(&group);
             left -= group.len();
             drop(turn);
             // A store that never waits would keep this thread while millions are written.

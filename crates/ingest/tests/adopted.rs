@@ -409,6 +409,36 @@ async fn a_metric_that_is_sent_while_it_is_adopted_has_one_id() {
     again.close().await.unwrap();
 }
 
+/// A read of all names and the log of changes may bring the same metric, from before and after a change of its policy.
+#[tokio::test]
+async fn a_metric_that_two_calls_adopt_is_not_written_for_all_by_this_node() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+    let ingest = open(dir.path(), &driver).await;
+    let numbers = reserve(&ingest, &["a.b", "own"]);
+    let of = |place: usize, name: &str, retention: &str| {
+        let policy = Policy { retention: retention.parse().unwrap(), ..Policy::default() };
+        MetricRecord { policies: vec![PolicyChange { since: 0, policy }], ..theirs(numbers[place], name) }
+    };
+    let first = of(0, "a.b", "1440*60s");
+    assert_eq!(ingest.adopt(vec![first.clone()]), 1);
+    let second = of(0, "a.b", "720*300s");
+    driver.put_metrics(vec![second.clone()]).await.unwrap();
+    assert_eq!(ingest.adopt(vec![second]), 0);
+    assert_eq!(ingest.unregistered(), []);
+    // This node says what it has.
+    ingest.write_owed_records(&*driver).await.unwrap();
+    let mut records = Vec::new();
+    driver.scan_metrics(&mut |all| records.extend(all)).await.unwrap();
+    assert_eq!(records, [first]);
+
+    // What points made is of this node.
+    send(&ingest, "own", 1.0).await;
+    ingest.flush().await.unwrap();
+    assert_eq!(ingest.adopt(vec![of(1, "own", "720*300s")]), 0);
+    assert_eq!(ingest.unregistered(), [numbers[1]]);
+    ingest.close().await.unwrap();
+}
+
 #[tokio::test]
 async fn policies_beyond_the_limit_are_left_out() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));

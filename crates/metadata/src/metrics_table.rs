@@ -22,8 +22,8 @@ pub struct Restored {
 pub struct Adopted {
     /// Metrics that were not known.
     pub added: usize,
-    /// Ids of metrics that were created meanwhile under another policy than their record has.
-    pub created_meanwhile: Vec<MetricId>,
+    /// Ids of metrics that became known meanwhile, by points or by another call, under another policy than their record has.
+    pub known_meanwhile: Vec<MetricId>,
 }
 
 impl Registry {
@@ -128,7 +128,7 @@ impl Registry {
         unknown
     }
 
-    /// Makes metrics known under the ids that [`Registry::reserve`] gave them. Those that were created meanwhile stay as
+    /// Makes metrics known under the ids that [`Registry::reserve`] gave them. Those that became known meanwhile stay as
     /// they are. Calls `each` with the id and name of those that were not known, while the names are locked.
     pub fn adopt(&self, records: &[MetricRecord], mut each: impl FnMut(MetricId, &str)) -> Adopted {
         let mut taken = Adopted::default();
@@ -148,7 +148,7 @@ impl Registry {
                 each(record.id, &record.name);
                 taken.added += 1;
             } else if table.record(record.id).is_some_and(|known| known.policy != policy) {
-                taken.created_meanwhile.push(record.id);
+                taken.known_meanwhile.push(record.id);
             }
         }
         taken
@@ -186,8 +186,8 @@ mod tests {
             policies: vec![PolicyChange { since: 0, policy: theirs.clone() }],
         };
         let records = [record(1, "b"), record(2, "c;t=v"), record(3, "d")];
-        assert_eq!(registry.adopt(&records, |_, _| {}), Adopted { added: 2, created_meanwhile: vec![MetricId(3)] });
-        assert_eq!(registry.adopt(&records, |_, _| {}), Adopted { added: 0, created_meanwhile: vec![MetricId(3)] });
+        assert_eq!(registry.adopt(&records, |_, _| {}), Adopted { added: 2, known_meanwhile: vec![MetricId(3)] });
+        assert_eq!(registry.adopt(&records, |_, _| {}), Adopted { added: 0, known_meanwhile: vec![MetricId(3)] });
         let names = registry.read();
         let found: Vec<Option<MetricId>> = ["a", "b", "c;t=v", "d", "e"]
             .map(|name| names.find(registry.hash(name.as_bytes()), name.as_bytes()))

@@ -509,6 +509,23 @@ fn what_is_deleted_stays_deleted_whatever_the_order_in_which_nodes_read_of_it() 
     }
 }
 
+/// Seed 430023: a node that met a metric twice, in the log before and after a change of its policy, wrote it to the tables of names as if
+/// points had made it here, also behind a deletion.
+#[test]
+fn a_node_that_only_reads_of_a_metric_does_not_make_it_again() {
+    for _ in 0..8 {
+        let steps = vec![
+            NodeStep::Send(1, vec![SentPoint { metric: 10, second: 0, value: -29.875 }]),
+            NodeStep::Pass(19),
+            NodeStep::Rules(1, 1_048_578),
+            NodeStep::Pass(70),
+            NodeStep::Delete(4, (0..16).collect()),
+        ];
+        let layouts = vec![Layout::Packed, Layout::Rows, Layout::Packed, Layout::Packed, Layout::Packed];
+        NodesScenario { seed: 430_023, rules: 1_048_576, has_names: true, layouts, steps }.perform().unwrap();
+    }
+}
+
 /// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.
 #[test]
 fn points_in_memory_of_another_node_are_shown_as_they_will_be_stored() {

@@ -217,6 +217,10 @@ impl NameStore for Timed<dyn NameStore> {
         self.calls.timed("put_metrics", self.store.put_metrics(records))
     }
 
+    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.calls.timed("put_metrics", self.store.put_changed_metrics(records))
+    }
+
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {
         self.calls.timed("scan_metrics", self.store.scan_metrics(each))
     }

@@ -114,6 +114,12 @@ pub trait NameStore: Send + Sync + 'static {
     /// part of them may be written, and the caller writes all of them again.
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()>;
 
+    /// As [`NameStore::put_metrics`], of metrics that are in the table and have another policy now. Where others share the names,
+    /// it makes none again that they have deleted meanwhile.
+    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.put_metrics(records)
+    }
+
     /// Reads the whole table, in any order, in batches as they come from the disk.
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()>;
 

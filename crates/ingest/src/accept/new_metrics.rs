@@ -266,8 +266,9 @@ impl NewMetrics {
         self.tokens.removed(id, name);
     }
 
-    /// Takes in metrics that others created in a shared store; see [`crate::Ingest::adopt`].
-    pub(crate) fn adopt(&self, mut records: Vec<MetricRecord>) -> usize {
+    /// Takes in metrics that others created in a shared store; see [`crate::Ingest::adopt`]. Returns how many were not known, and those
+    /// that another call took in meanwhile, with another policy: the store may have either record of them.
+    pub(crate) fn adopt(&self, mut records: Vec<MetricRecord>) -> (usize, Vec<MetricId>) {
         let without_room = self.rules.admit_policies(&mut records);
         if 0 < without_room {
             tracing::error!(
@@ -283,9 +284,12 @@ impl NewMetrics {
         for metric in records.iter().map(|record| record.id).filter(|&metric| names.is_shown(metric)) {
             memtable.begin(metric, names.policy_id(metric));
         }
-        // Their records may have been overwritten with what was remembered of the others' policy.
-        self.registration.add(adopted.created_meanwhile);
-        adopted.added
+        let known = adopted.known_meanwhile;
+        let (theirs, own): (Vec<MetricId>, Vec<MetricId>) =
+            known.into_iter().partition(|&metric| memtable.is_theirs(metric));
+        // Points made them: their records may have been overwritten with what was remembered of the others' policy.
+        self.registration.add(own);
+        (adopted.added, theirs)
     }
 
     /// Metrics created for points.
