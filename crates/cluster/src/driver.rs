@@ -263,3 +263,116 @@ impl NameStore for ClusterDriver {
         self.local.names.set_journal_mark(mark)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, future::BoxFuture};
+    use host::ManualClock;
+    use metric::Policy;
+    use store::{MemoryDriver, PolicyChange, SharedNames as _};
+    use store_cassandra::{Calendar, Fate, InMemoryTables, InMemoryWriter, Layout, Link, NodeId, NodeRow};
+
+    use super::*;
+    use crate::nodes_table::NodesTable;
+
+    /// Reaches everything.
+    struct Reached;
+
+    impl Link for Reached {
+        fn has_others(&self) -> bool {
+            true
+        }
+
+        fn statement(&self, _is_write: bool) -> BoxFuture<'_, Fate> {
+            std::future::ready(Fate::Done).boxed()
+        }
+    }
+
+    struct OneNode(InMemoryWriter, Calendar);
+
+    impl Tables for OneNode {
+        fn tables(&self) -> Result<&dyn SharedTables, StoreError> {
+            Ok(&self.0)
+        }
+
+        fn to_write(&self) -> Result<&dyn SharedTables, StoreError> {
+            Ok(&self.0)
+        }
+
+        fn problem(&self) -> Option<String> {
+            None
+        }
+
+        fn other_writers(&self) -> OtherWriters {
+            OtherWriters { are_there: true, have_same_points: false }
+        }
+    }
+
+    impl NodesTable for OneNode {
+        fn own(&self) -> Option<NodeId> {
+            Some(NodeId::of_number(1))
+        }
+
+        fn is_up(&self) -> bool {
+            true
+        }
+
+        fn announce<'a>(&'a self, _row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
+            std::future::ready(Ok(())).boxed()
+        }
+
+        fn withdraw(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            std::future::ready(Ok(())).boxed()
+        }
+
+        fn saw_other(&self, _is_of_other_replica: bool) {}
+
+        fn calendar(&self) -> &Calendar {
+            &self.1
+        }
+
+        fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
+            std::future::ready(Ok(Vec::new())).boxed()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_change_of_a_policy_makes_no_metric_again_that_was_deleted() {
+        let clock = Arc::new(ManualClock::at(100_000));
+        let tables = InMemoryTables::default();
+        let writer = |number| tables.writer((number, Layout::Rows), clock.clone(), Arc::new(Reached), 0);
+        let calendar = Arc::new(Calendar::new(clock.clone()));
+        let node = Arc::new(OneNode(writer(1), Calendar::new(clock.clone())));
+        let ids = Arc::new(MemoryDriver::new());
+        let last_seen = Arc::new(LastSeen::new(clock.clone(), Duration::from_secs(1), 0.0));
+        let log = Arc::new(ChangeLog::new(clock.clone(), calendar));
+        let driver = ClusterDriver::new(node.clone(), Store::of(ids.clone()), last_seen, log);
+
+        let names = ["here", "deleted", "made just now"];
+        let record = |(number, name): (usize, &&str), methods: &[metric::Aggregation]| {
+            let change = |&aggregation| PolicyChange { since: 0, policy: Policy { aggregation, ..Policy::default() } };
+            let created_on = if *name == "made just now" { 99_970 } else { 90_000 };
+            let policies = methods.iter().map(change).collect();
+            MetricRecord { id: MetricId(number as u32), name: (*name).to_owned(), created_on, policies }
+        };
+        let records =
+            |methods: &[metric::Aggregation]| names.iter().enumerate().map(|one| record(one, methods)).collect();
+        use metric::Aggregation::{Average, Max};
+        let first: Vec<MetricRecord> = records(&[Average]);
+        driver.put_metrics(first.clone()).await.unwrap();
+        writer(2).delete_metrics(first[1..].to_vec(), 0).await.unwrap();
+        let changed: Vec<MetricRecord> = records(&[Average, Max]);
+        driver.put_changed_metrics(changed.clone()).await.unwrap();
+
+        // What another data centre has made in the last minute may come late.
+        let mut there = node.0.lookup(names.map(str::to_owned).to_vec()).await.unwrap();
+        there.sort_by(|one, other| one.name.cmp(&other.name));
+        let found: Vec<_> = there.iter().map(|metric| (&*metric.name, metric.policy.aggregation)).collect();
+        assert_eq!(found, [("here", Max), ("made just now", Max)]);
+        // The store of this node has all of them.
+        let mut own = Vec::new();
+        ids.scan_metrics(&mut |all| own.extend(all)).await.unwrap();
+        own.sort_by_key(|record: &MetricRecord| record.id);
+        assert_eq!(own, changed);
+    }
+}
