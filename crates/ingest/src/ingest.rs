@@ -23,11 +23,14 @@ use crate::{
     stats::{CountersSnapshot, Stats},
     store_health::StoreHealth,
     supervisor::Supervisor,
-    wal::{Journal, StagedJournal},
+    wal::StagedJournal,
 };
 
 /// Points of a batch that is accepted again.
 const ACCEPTED_AGAIN: usize = 1000;
+
+/// How long a stop waits for the note of how much of the journal is on the disk.
+const NOTE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How long a stop derives coarse slots again that other nodes may have written too.
 const LAST_LOOK: Duration = Duration::from_secs(3);
@@ -445,11 +448,12 @@ impl Ingest {
         }
         let journal = &self.stats.journal;
         tokio::select! {
-            synced = journal.elsewhere(Journal::sync_at_end) => {
+            synced = journal.elsewhere(|journal| journal.sync()) => {
                 synced.and_then(|synced| synced).map_err(FlushError::Journal)?;
             }
             () = journal.given_up(patience) => return Err(FlushError::JournalStuck { patience }),
         }
+        journal.note_synced_at_end(patience.min(NOTE_PATIENCE)).await;
         written
     }
 

@@ -477,11 +477,12 @@ impl Owners {
             Sync::Always => SYNC_INTERVAL,
         };
         let supervisor = Supervisor::new(clock.clone());
-        let (syncing, flush_after) = (journal.clone(), options.flush_after);
+        let (syncing, noting, flush_after) = (journal.clone(), journal.clone(), options.flush_after);
         let (registering, flushing, changing) = (registration.clone(), cycle.clone(), policy_changes.clone());
         let (outage_log, putting_back) = (Arc::new(outage_log), put_back.clone());
         let tasks = vec![
             tokio::spawn(supervisor.run("journal sync", move || syncing.clone().sync_every(sync_interval))),
+            tokio::spawn(supervisor.run("journal notes", move || noting.clone().note_synced_every())),
             tokio::spawn(supervisor.run("registration", move || registering.clone().run())),
             tokio::spawn(supervisor.run("flush cycle", move || flushing.clone().run(flush_after))),
             tokio::spawn(supervisor.run("read back", move || read_back.clone().run())),

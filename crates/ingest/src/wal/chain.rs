@@ -23,7 +23,7 @@ use super::{
     plan::Planned,
     reader::{SEARCHED, Start, start},
     segment::{Folder, path_of},
-    segment_bytes::are_zeros,
+    segment_bytes::{are_zeros, has_nothing},
 };
 
 /// A file that is shorter has no record.
@@ -61,6 +61,8 @@ struct Seen<'a> {
     header: Option<&'a SegmentHeader>,
     /// Whether it has bytes, and all of them are zeros.
     is_zeros: bool,
+    /// Whether there is no whole record in it, not even a header.
+    has_nothing: bool,
 }
 
 impl Seen<'_> {
@@ -136,6 +138,7 @@ fn compare(planned: &[Planned], known: Known<'_>, ours: &Identity) -> Compared {
             bytes: one.segment.bytes,
             header: one.header.as_ref(),
             is_zeros: one.is_zeros,
+            has_nothing: one.has_nothing,
         })
         .collect();
     compare_seen(&all, known, ours)
@@ -169,21 +172,23 @@ pub fn check_chain(
             _ => None,
         };
         let is_zeros = header.is_none() && are_zeros(disk, &entry.path, &first);
-        found.push((number, bytes, header, is_zeros));
+        let has_nothing = has_nothing(&first, bytes);
+        found.push((number, bytes, header, [is_zeros, has_nothing]));
     }
     found.sort_by_key(|&(number, ..)| number);
-    let misnamed_as = |(number, _, header, _): &(u64, u64, Option<SegmentHeader>, bool)| {
+    let misnamed_as = |(number, _, header, _): &(u64, u64, Option<SegmentHeader>, [bool; 2])| {
         header.as_ref().filter(|header| header.is_misnamed(*number)).map(|header| (*number, header.segment))
     };
     let misnamed: Vec<(u64, u64)> = found.iter().filter_map(misnamed_as).collect();
     found.retain(|one| misnamed_as(one).is_none());
     let seen: Vec<Seen<'_>> = found
         .iter()
-        .map(|(number, bytes, header, is_zeros)| Seen {
+        .map(|(number, bytes, header, [is_zeros, has_nothing])| Seen {
             number: *number,
             bytes: *bytes,
             header: header.as_ref(),
             is_zeros: *is_zeros,
+            has_nothing: *has_nothing,
         })
         .collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
@@ -251,7 +256,8 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     found.synced = synced_bytes(&kin, newest);
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
-            Some(one) if one.has_lost_all() => found.emptied.push(number),
+            // Its header was on the disk before the file said its number.
+            Some(one) if one.has_lost_all() || gone == Some(number) && one.has_nothing => found.emptied.push(number),
             // In the place of the newest may be another, of an earlier opening.
             Some(one) if one.header.is_none() || gone != Some(number) => {}
             _ => {

@@ -300,7 +300,7 @@ impl JournalDamage {
         }
     }
 
-    /// Reports a closed segment that has lost its end.
+    /// Reports a segment that has lost its end.
     pub(super) fn report_cut(&self, file: &Path, missing: u64, how: String) {
         self.report(self.damage(MISSING_RECORDS, file, how, missing as usize));
     }

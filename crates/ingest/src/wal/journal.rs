@@ -219,17 +219,19 @@ impl Journal {
         // A segment whose records a power failure took is one that a later segment names.
         let named: Vec<u64> = old.iter().filter_map(|segment| folder.previous_of(segment)).collect();
         old.extend(empty.extract_if(.., |segment| named.contains(&segment.number)));
+        // So is one that the file next to the folder says had records, and the header of the next segment says it from here on.
+        let is_ours = |newest: &Newest| identity.identity.chain.iter().any(|opening| opening.id == newest.opening);
+        let said = |old: &Segment| {
+            let of_newest =
+                newest.filter(|newest| newest.number == old.number && 0 < newest.synced && is_ours(newest))?;
+            (folder.opening_of(old) == Some(of_newest.opening)).then_some(of_newest.synced)
+        };
+        old.extend(empty.extract_if(.., |segment| said(segment).is_some()));
         // First, so that a segment that the store knows is never missing without a later one that explains it.
         let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
         let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
         // Those behind the last that had a record were begun, and removed without one.
-        let is_ours = |newest: &Newest| identity.identity.chain.iter().any(|opening| opening.id == newest.opening);
         let number = newest.filter(is_ours).map_or(stored, |newest| newest.number.min(stored));
-        // What a start has missed of the newest is said on, until it is stored.
-        let said = |old: &Segment| {
-            let of_newest = newest.filter(|newest| newest.number == old.number && is_ours(newest))?;
-            (folder.opening_of(old) == Some(of_newest.opening)).then_some(of_newest.synced)
-        };
         let before = |old: &Segment| {
             let synced = said(old).unwrap_or(0);
             let whole = folder.whole_bytes(old).max(synced);

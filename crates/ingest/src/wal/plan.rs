@@ -13,7 +13,7 @@ use super::{
     reader::{Records, Start, records, start},
     record::{MAGIC_BYTES, Record},
     segment::{Folder, Segment},
-    segment_bytes::{SegmentBytes, are_zeros},
+    segment_bytes::{SegmentBytes, are_zeros, has_nothing},
 };
 
 /// Bytes of a segment that tell how it begins.
@@ -29,6 +29,8 @@ pub(crate) struct Planned {
     pub(crate) is_header_lost: bool,
     /// Whether it has bytes, and all of them are zeros.
     pub(super) is_zeros: bool,
+    /// Whether there is no whole record in it, not even a header.
+    pub(super) has_nothing: bool,
     /// Its bytes that were on the disk as whole records, where the process that wrote it says so, or a later one.
     synced: Option<u64>,
     /// The end of the header, where there is one.
@@ -167,12 +169,14 @@ impl Folder {
             Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
         };
         let header_end = header_end(&first);
+        let has_nothing = has_nothing(&first, segment.bytes);
         let is_zeros = is_header_lost && are_zeros(&*self.disk, &segment.path, &first);
         Ok(Planned {
             segment,
             header,
             is_header_lost,
             is_zeros,
+            has_nothing,
             synced: None,
             header_end,
             until: None,

@@ -18,6 +18,7 @@ use store::{Identity, Incarnation};
 use super::{
     Accepted, Folder, Journal, JournalOptions, Record, Replayed, ResolvedPoint, SegmentHeader, WriterIdentity,
     chain::leave_out_stored,
+    cut::without_damage,
     cut_end::note_lengths,
     damage::JournalDamage,
     newest::{Newest, NewestFile, newest_of},
@@ -408,29 +409,55 @@ fn an_end_of_the_newest_segment_that_was_noted_as_on_the_disk_is_missed() {
 
 #[test]
 fn an_end_that_a_start_has_missed_is_missed_until_a_repair_has_noted_it() {
+    // Behind its header, within its first record, and behind that.
+    for cut in 0..3 {
+        let data = tempfile::tempdir().unwrap();
+        let dir = data.path().join("journal");
+        let journal = open_in(data.path());
+        let header = journal.current().1;
+        append(&journal, 2, 5).unwrap();
+        let first = journal.current().1;
+        append(&journal, 2, 6).unwrap();
+        journal.sync().unwrap();
+        journal.note_synced();
+        drop(journal);
+        let file = folder(&dir).segments().unwrap().remove(0).path;
+        let length = [header, header + 3, first][cut];
+        std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(length).unwrap();
+        for goes_on in [false, true] {
+            let newest = newest_of(&SystemDisk, &dir);
+            assert_eq!(reported_with(&dir, newest), ["journal records"], "{length} bytes, goes on: {goes_on}");
+            let journal = open_in(data.path());
+            if goes_on {
+                append(&journal, 2, 7).unwrap();
+            }
+        }
+        // The header of the next segment says it now.
+        assert_eq!(newest_of(&SystemDisk, &dir).unwrap().number, 3);
+        assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal records"], "{length} bytes");
+        // As a repair does.
+        let (kept, _) = without_damage(&std::fs::read(&file).unwrap());
+        std::fs::write(&file, kept).unwrap();
+        let disk: Arc<dyn host::Disk> = Arc::new(SystemDisk);
+        note_lengths(&disk, &dir).unwrap();
+        assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), [""; 0], "{length} bytes");
+    }
+}
+
+#[test]
+fn a_newest_segment_that_has_not_even_its_header_has_lost_its_contents() {
     let data = tempfile::tempdir().unwrap();
     let dir = data.path().join("journal");
     let journal = open_in(data.path());
+    let header = journal.current().1;
     append(&journal, 2, 5).unwrap();
-    let first = journal.current().1;
-    append(&journal, 2, 6).unwrap();
-    journal.sync_at_end().unwrap();
     drop(journal);
     let file = folder(&dir).segments().unwrap().remove(0).path;
-    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(first).unwrap();
-    for goes_on in [false, true] {
-        assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal records"], "goes on: {goes_on}");
-        let journal = open_in(data.path());
-        if goes_on {
-            append(&journal, 2, 7).unwrap();
-        }
+    let whole = std::fs::read(&file).unwrap();
+    for length in 0..(header - 8) / 2 + 8 {
+        std::fs::write(&file, &whole[..length as usize]).unwrap();
+        assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal segment"], "{length} bytes");
     }
-    // The header of the next segment says it now.
-    assert_eq!(newest_of(&SystemDisk, &dir).unwrap().number, 3);
-    assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal records"]);
-    let disk: Arc<dyn host::Disk> = Arc::new(SystemDisk);
-    note_lengths(&disk, &dir).unwrap();
-    assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), [""; 0]);
 }
 
 #[test]
@@ -439,7 +466,8 @@ fn a_repair_notes_how_long_the_newest_segment_is() {
     let dir = data.path().join("journal");
     let journal = open_in(data.path());
     append(&journal, 2, 5).unwrap();
-    journal.sync_at_end().unwrap();
+    journal.sync().unwrap();
+    journal.note_synced();
     drop(journal);
     let (disk, noted): (Arc<dyn host::Disk>, _) = (Arc::new(SystemDisk), newest_of(&SystemDisk, &dir).unwrap());
     note_lengths(&disk, &dir).unwrap();

@@ -109,14 +109,8 @@ impl Journal {
     pub(crate) async fn sync_every(self: Arc<Journal>, interval: Duration) {
         let mut ticks = tokio::time::interval(interval.max(Duration::from_millis(1)));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut noted = self.host.clock.instant();
         loop {
             ticks.tick().await;
-            let now = self.host.clock.instant();
-            if NOTE_EVERY <= now.saturating_duration_since(noted) {
-                noted = now;
-                let _ = self.elsewhere(Journal::note_synced).await;
-            }
             if self.is_failing() {
                 let _ = self.elsewhere(Journal::probe).await;
             }
@@ -128,9 +122,31 @@ impl Journal {
         }
     }
 
+    /// Notes how much of the journal is on the disk, every few seconds until the task is aborted.
+    pub(crate) async fn note_synced_every(self: Arc<Journal>) {
+        loop {
+            tokio::time::sleep(NOTE_EVERY).await;
+            self.note_synced_elsewhere().await;
+        }
+    }
+
+    /// As [`Journal::note_synced`], on a thread that may wait for the disk. No call counts as waiting for it meanwhile: everything is on the
+    /// disk, noted or not.
+    async fn note_synced_elsewhere(self: &Arc<Journal>) {
+        let journal = self.clone();
+        let _ = host::spawn_blocking(move || journal.note_synced()).await;
+    }
+
+    /// As [`Journal::note_synced`], before the process ends. Waits for no longer than this.
+    pub(crate) async fn note_synced_at_end(self: &Arc<Journal>, patience: Duration) {
+        if tokio::time::timeout(patience, self.note_synced_elsewhere()).await.is_err() {
+            tracing::warn!("the disk does not take the note of how much of the journal is on it; ending without it");
+        }
+    }
+
     /// Lets the file of the newest segment say how much of it is on the disk. Without it, an end that its file system loses looks
     /// like a write that a crash cut off. Blocks.
-    pub(crate) fn note_synced(&self) {
+    pub(in crate::wal) fn note_synced(&self) {
         let newest = self.writer.lock().newest_synced();
         match newest.map(|(file, newest)| file.write_synced(newest)) {
             Some(Err(error)) if !self.is_note_failing.swap(true, Relaxed) => tracing::warn!(
@@ -140,13 +156,6 @@ impl Journal {
             Some(Ok(())) => self.is_note_failing.store(false, Relaxed),
             _ => {}
         }
-    }
-
-    /// As [`Journal::sync`], before the process ends.
-    pub(crate) fn sync_at_end(&self) -> io::Result<()> {
-        self.sync()?;
-        self.note_synced();
-        Ok(())
     }
 
     /// While the journal cannot be written, senders may stay away: tries whether a batch would fit, and begins a segment, so
