@@ -30,7 +30,7 @@ use crate::{
     may_start::{refuse_newer, refuse_other_kinds},
     verify::{
         Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part,
-        lock, lock_to_read, refuse_folders, verify,
+        lock, lock_to_read, refuse_folders, refuse_layout_1, verify,
     },
 };
 
@@ -73,6 +73,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     // A folder that is refused stays as it is: no note is made here.
     refuse_other_kinds(disk, data)?;
     refuse_newer(disk, data)?;
+    refuse_layout_1(disk, data)?;
     refuse_folders(disk, data)?;
     let backup = disk.exists(&data.join(FILE)).then(|| Manifest::read(disk, data)).transpose()?;
     if !dry_run && disk.exists(&data.join(host::NOTE_OF_SYNCS)) {

@@ -255,10 +255,8 @@ pub(crate) fn refuse_folders(disk: &dyn Disk, data: &Path) -> Result<(), BackupE
     Err(BackupError::Folder(text))
 }
 
-/// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
-pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
-    refuse_other_kinds(disk, data)?;
-    refuse_newer(disk, data)?;
+/// Refuses a data folder whose store a start converts.
+pub(crate) fn refuse_layout_1(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
     if is_layout_1(disk, &data.join("store")) {
         return Err(BackupError::Folder(format!(
             "{} has layout 1, which this program converts at its first start and cannot verify or repair; nothing was \
@@ -266,6 +264,14 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
             data.display()
         )));
     }
+    Ok(())
+}
+
+/// Reads all of a data folder, except `damaged/` and `trash/`, and changes nothing. The caller has the [`lock`].
+pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
+    refuse_other_kinds(disk, data)?;
+    refuse_newer(disk, data)?;
+    refuse_layout_1(disk, data)?;
     let mut report = Report::default();
     let named = check_spec(disk, &data.join("store")).ok();
     let foreign = named.and_then(|named| other_store(disk, &data.join("store"), named));

@@ -36,11 +36,21 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
     if added < records.len() {
         // Points made some of them meanwhile, by the rules of this node alone, or another call took them in, as they were in the tables
         // before or after.
-        take_over(&metrics, local, ingest).await?;
+        let newer: Vec<SharedMetric> = metrics.iter().filter(|metric| is_newer(metric, ingest)).cloned().collect();
+        take_over(&newer, local, ingest).await?;
         learn(&metrics, local, ingest).await;
         write_owed(local, ingest).await;
     }
     Ok(added)
+}
+
+/// Whether a metric has a policy in the tables that is in force since later than the one that this node has.
+fn is_newer(metric: &SharedMetric, ingest: &Ingest) -> bool {
+    let registry = ingest.registry();
+    let name = metric.name.as_bytes();
+    let id = registry.read().find(registry.hash(name), name);
+    let history = id.and_then(|id| registry.policies(id));
+    history.is_some_and(|history| history.last().is_some_and(|last| last.since < metric.since))
 }
 
 /// Takes over the policies that others have of metrics without points here.

@@ -277,7 +277,7 @@ impl PolicyChanges {
         let metrics: Vec<MetricId> = changed.iter().map(|&(metric, _)| metric).collect();
         self.registry.widen_seen(&metrics, now);
         self.given.fetch_add(changed.len() as u64, Relaxed);
-        self.registration.add_changed(&metrics);
+        self.registration.add_changed(metrics);
         (Judged::Changed { jobs, is_unfinished }, is_any_named)
     }
 }

@@ -12,7 +12,7 @@ use std::{
 use metadata::Registry;
 use metric::MetricId;
 use parking_lot::Mutex;
-use store::{NameStore, StoreError};
+use store::{MetricRecord, NameStore, StoreError};
 
 use crate::{backoff::StoreBackoff, no_panic::NoPanic, store_health::StoreHealth, wal::Journal};
 
@@ -21,6 +21,10 @@ const GROUP: usize = 4096;
 
 /// Time between two looks for new metrics.
 const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Looks for a metric that is gone from the metrics table, one in each interval: by then what others have deleted is deleted here, and is
+/// written no more. One that is still here was lost from the table, and is written again.
+const LOOKS: u8 = 20;
 
 const FAILED: &str = "cannot write new metrics to the store; they are safe in the journal; retrying";
 const NOT_DELETED: &str = "cannot delete metrics from the store; the journal has the deletions; retrying";
@@ -32,14 +36,28 @@ pub(crate) struct Registration {
     registry: Arc<Registry>,
     health: Arc<StoreHealth>,
     journal: Arc<Journal>,
-    unregistered: Mutex<VecDeque<MetricId>>,
-    /// Those of them that were in the metrics table before, and have another policy now.
-    changed: Mutex<HashSet<MetricId>>,
+    unregistered: Mutex<VecDeque<Queued>>,
     /// Metrics that are deleted here and whose rows are still in the metrics table.
     deleted: Mutex<VecDeque<MetricId>>,
     /// Serialises writes to the metrics table: what one has written, another must not take off the queue.
     registration_lock: Arc<tokio::sync::Mutex<()>>,
     errors: AtomicU64,
+}
+
+/// A metric on its way to the metrics table.
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    metric: MetricId,
+    /// How often it was looked for in the table and was gone, if it was there before and has another policy now. `None` for a metric that
+    /// points made here.
+    looks: Option<u8>,
+}
+
+impl Queued {
+    /// Whether it is written wherever it is.
+    fn is_new(&self) -> bool {
+        self.looks.is_none_or(|looks| LOOKS <= looks)
+    }
 }
 
 /// While it lasts, no name is written to the metrics table by others than its owner.
@@ -58,7 +76,6 @@ impl Registration {
             health,
             journal,
             unregistered: Mutex::default(),
-            changed: Mutex::default(),
             deleted: Mutex::default(),
             registration_lock: Arc::default(),
             errors: AtomicU64::new(0),
@@ -67,18 +84,12 @@ impl Registration {
 
     /// Queues metrics whose records changed.
     pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) {
-        self.unregistered.lock().extend(metrics);
+        self.unregistered.lock().extend(metrics.into_iter().map(|metric| Queued { metric, looks: None }));
     }
 
-    /// Queues metrics that got other policies. One that is not in the metrics table yet is queued already.
-    pub(crate) fn add_changed(&self, metrics: &[MetricId]) {
-        if metrics.is_empty() {
-            return;
-        }
-        let mut unregistered = self.unregistered.lock();
-        let queued: HashSet<MetricId> = unregistered.iter().copied().collect();
-        self.changed.lock().extend(metrics.iter().filter(|metric| !queued.contains(metric)));
-        unregistered.extend(metrics);
+    /// Queues metrics that got other policies. One that is not in the metrics table yet is queued before that.
+    pub(crate) fn add_changed(&self, metrics: impl IntoIterator<Item = MetricId>) {
+        self.unregistered.lock().extend(metrics.into_iter().map(|metric| Queued { metric, looks: Some(0) }));
     }
 
     /// Waits for a write of the metrics table, and makes others wait until the answer is dropped.
@@ -115,7 +126,7 @@ impl Registration {
 
     /// The metrics that are not in the metrics table yet.
     pub(crate) fn unregistered(&self) -> Vec<MetricId> {
-        self.unregistered.lock().iter().copied().collect()
+        self.unregistered.lock().iter().map(|queued| queued.metric).collect()
     }
 
     /// Failed calls of the store.
@@ -135,14 +146,20 @@ impl Registration {
         }
     }
 
-    /// Takes the first metrics off the queue.
-    fn are_registered(&self, group: &[MetricId]) {
-        let mut unregistered = self.unregistered.lock();
-        unregistered.drain(..group.len());
-        let mut changed = self.changed.lock();
-        if !changed.is_empty() {
-            group.iter().for_each(|metric| _ = changed.remove(metric));
+    /// Writes the records of a group. Returns those to be looked for again.
+    async fn put(&self, group: &[Queued], records: Vec<MetricRecord>) -> Result<Vec<Queued>, StoreError> {
+        let new: HashSet<MetricId> =
+            group.iter().filter(|queued| queued.is_new()).map(|queued| queued.metric).collect();
+        let (new, changed): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| new.contains(&record.id));
+        if !new.is_empty() {
+            self.names.put_metrics(new).await?;
         }
+        if changed.is_empty() {
+            return Ok(Vec::new());
+        }
+        let left_out: HashSet<MetricId> = self.names.put_changed_metrics(changed).await?.into_iter().collect();
+        let again = group.iter().filter(|queued| left_out.contains(&queued.metric));
+        Ok(again.map(|&Queued { metric, looks }| Queued { metric, looks: looks.map(|looks| looks + 1) }).collect())
     }
 
     /// Writes every metric that is queued at this moment to the metrics table. Counts and logs an error; the metrics
@@ -155,37 +172,33 @@ impl Registration {
             // One for each group: a deletion of another node must not wait for millions of names.
             let turn = self.turn().await;
             self.delete_queued(&turn).await?;
-            let group: Vec<MetricId> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();
+            let group: Vec<Queued> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();
             if group.is_empty() {
                 return Ok(());
             }
-            let records = self.registry.records(&group);
+            let records = self.registry.records(&group.iter().map(|queued| queued.metric).collect::<Vec<_>>());
             let writing = async {
                 if records.iter().any(|record| 1 < record.policies.len()) {
                     // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
                     self.journal.changes_synced().await?;
                 }
-                let (changed, new): (Vec<_>, Vec<_>) = {
-                    let changed = self.changed.lock();
-                    records.into_iter().partition(|record| changed.contains(&record.id))
-                };
-                if !changed.is_empty() {
-                    self.names.put_changed_metrics(changed).await?;
-                }
-                if !new.is_empty() {
-                    self.names.put_metrics(new).await?;
-                }
-                Ok(())
+                self.put(&group, records).await
             };
-            let written = NoPanic::new(writing).await;
-            if let Err(error) = &written {
-                self.errors.fetch_add(1, Relaxed);
-                self.health.registration.failed(error, FAILED);
-                return written.map_err(StoreError::from);
-            }
+            let again = match NoPanic::new(writing).await {
+                Ok(again) => again,
+                Err(error) => {
+                    self.errors.fetch_add(1, Relaxed);
+                    self.health.registration.failed(&error, FAILED);
+                    return Err(StoreError::from(error));
+                }
+            };
             self.health.registration.worked(WORKED);
             // Only now: a caller may be cancelled while it waits for the store.
-            self.are_registered(&group);
+            {
+                let mut unregistered = self.unregistered.lock();
+                unregistered.drain(..group.len());
+                unregistered.extend(again);
+            }
             left -= group.len();
             drop(turn);
             // A store that never waits would keep this thread while millions are written.

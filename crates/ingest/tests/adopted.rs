@@ -436,6 +436,7 @@ async fn a_metric_that_two_calls_adopt_is_not_written_for_all_by_this_node() {
     ingest.flush().await.unwrap();
     assert_eq!(ingest.adopt(vec![of(1, "own", "720*300s")]), 0);
     assert_eq!(ingest.unregistered(), [numbers[1]]);
+    ingest.write_owed_records(&*driver).await.unwrap();
     ingest.close().await.unwrap();
 }
 

@@ -38,6 +38,8 @@ pub struct ScriptedDriver {
     pub syncs: Gate,
     /// Where writes of points wait for what other processes deleted.
     pub deletions: Gate,
+    /// How many of the next calls find no metric in the table whose policy has changed.
+    pub gone: AtomicU32,
     /// Whether [`ScriptedDriver::store`] says that other processes write the same points.
     pub has_other_writers: AtomicBool,
     answers: AtomicU32,
@@ -134,6 +136,16 @@ impl NameStore for ScriptedDriver {
             self.syncs.wait().await;
             self.answer()?;
             self.memory.put_metrics(records).await
+        })
+    }
+
+    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, Vec<MetricId>> {
+        Box::pin(async move {
+            if self.gone.fetch_update(SeqCst, SeqCst, |gone| gone.checked_sub(1)).is_ok() {
+                return Ok(records.into_iter().map(|record| record.id).collect());
+            }
+            self.put_metrics(records).await?;
+            Ok(Vec::new())
         })
     }
 

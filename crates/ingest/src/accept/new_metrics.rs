@@ -267,7 +267,7 @@ impl NewMetrics {
     }
 
     /// Takes in metrics that others created in a shared store; see [`crate::Ingest::adopt`]. Returns how many were not known, and those
-    /// that another call took in meanwhile, with another policy: the store may have either record of them.
+    /// that points made meanwhile, or another call took in, with another policy: the store may have either record of them.
     pub(crate) fn adopt(&self, mut records: Vec<MetricRecord>) -> (usize, Vec<MetricId>) {
         let without_room = self.rules.admit_policies(&mut records);
         if 0 < without_room {
@@ -285,11 +285,9 @@ impl NewMetrics {
             memtable.begin(metric, names.policy_id(metric));
         }
         let known = adopted.known_meanwhile;
-        let (theirs, own): (Vec<MetricId>, Vec<MetricId>) =
-            known.into_iter().partition(|&metric| memtable.is_theirs(metric));
-        // Points made them: their records may have been overwritten with what was remembered of the others' policy.
-        self.registration.add(own);
-        (adopted.added, theirs)
+        // Before the journal that names them is trimmed. Others are not written for all: no point of them came here.
+        self.registration.add(known.iter().copied().filter(|&metric| memtable.has_come(metric)));
+        (adopted.added, known)
     }
 
     /// Metrics created for points.

@@ -300,6 +300,11 @@ impl LockedMemtable<'_> {
         self.slots.is_theirs(metric) && !self.memtable.back_pressure.is_spilling()
     }
 
+    /// Whether points of a metric came here since the start, as far as is known without those that are spilled.
+    pub(crate) fn has_come(&self, metric: MetricId) -> bool {
+        !self.slots.is_theirs(metric)
+    }
+
     /// Where others write the store too: metrics that were received for the first time, to be judged by the rules.
     pub(crate) fn newcomers(&mut self) -> &mut Vec<MetricId> {
         self.slots.newcomers()

@@ -1,0 +1,80 @@
+//! Changes of policies on their way to the metrics table, where others may have deleted the metrics.
+
+mod support;
+
+use std::{
+    sync::{Arc, atomic::Ordering::SeqCst},
+    time::Duration,
+};
+
+use carbon::Sink as _;
+use ingest::{Ingest, Protocol};
+use store::{NameStore as _, ScriptedDriver};
+use support::{now, options, registry_of, rules};
+
+/// How many policies the table has of the only metric.
+async fn policies(driver: &ScriptedDriver) -> usize {
+    let mut records = Vec::new();
+    driver.scan_metrics(&mut |all| records.extend(all)).await.unwrap();
+    assert_eq!(records.len(), 1);
+    records[0].policies.len()
+}
+
+/// A node whose only metric is in the table, and is to be written there with another policy.
+async fn with_a_change(dir: &std::path::Path, driver: &Arc<ScriptedDriver>) -> Arc<Ingest> {
+    let registry = registry_of(&**driver).await;
+    let options = options(dir, Duration::from_secs(60));
+    let ingest = Ingest::open(options, driver.store(), registry, rules("60s:1d")).await.unwrap();
+    let mut batch = ingest.batch(Protocol::LineTcp);
+    batch.point(b"m", now(), 1.0);
+    ingest.accept(&mut batch).await;
+    ingest.flush().await.unwrap();
+    assert_eq!(policies(driver).await, 1);
+    ingest.set_rules(rules("10s:1d")).await;
+    ingest
+}
+
+#[tokio::test]
+async fn a_metric_that_is_gone_from_the_table_is_looked_for_again() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    driver.gone.store(3, SeqCst);
+    let ingest = with_a_change(dir.path(), &driver).await;
+    while driver.gone.load(SeqCst) > 0 {
+        assert_eq!(policies(&driver).await, 1);
+        ingest.flush().await.unwrap();
+    }
+    ingest.flush().await.unwrap();
+    assert_eq!((policies(&driver).await, ingest.unregistered()), (2, vec![]));
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_metric_that_stays_gone_from_the_table_was_lost_there_and_is_written() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    driver.gone.store(u32::MAX, SeqCst);
+    let ingest = with_a_change(dir.path(), &driver).await;
+    for _ in 0..25 {
+        ingest.flush().await.unwrap();
+    }
+    assert_eq!((policies(&driver).await, ingest.unregistered()), (2, vec![]));
+    assert_eq!(u32::MAX - driver.gone.load(SeqCst), 20);
+    ingest.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_metric_that_is_deleted_meanwhile_is_not_written_any_more() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    driver.gone.store(u32::MAX, SeqCst);
+    let ingest = with_a_change(dir.path(), &driver).await;
+    ingest.flush().await.unwrap();
+    let metrics = ingest.unregistered();
+    assert_eq!(metrics.len(), 1);
+    ingest.delete(&metrics).await.unwrap();
+    for _ in 0..25 {
+        ingest.flush().await.unwrap();
+    }
+    let mut records = Vec::new();
+    driver.scan_metrics(&mut |all| records.extend(all)).await.unwrap();
+    assert_eq!((records, ingest.unregistered()), (vec![], vec![]));
+    ingest.close().await.unwrap();
+}
