@@ -48,8 +48,8 @@ pub(crate) struct Registration {
 #[derive(Debug, Clone, Copy)]
 struct Queued {
     metric: MetricId,
-    /// How often it was looked for in the table and was gone, if it was there before and has another policy now. `None` for a metric that
-    /// points made here.
+    /// How many looks found it gone from the table, if it was there before and has another policy now. `None` for a metric that points
+    /// made here.
     looks: Option<u8>,
 }
 
@@ -146,7 +146,7 @@ impl Registration {
         }
     }
 
-    /// Writes the records of a group. Returns those to be looked for again.
+    /// Writes the records of a group. Returns those that are gone from the table, for another look.
     async fn put(&self, group: &[Queued], records: Vec<MetricRecord>) -> Result<Vec<Queued>, StoreError> {
         let new: HashSet<MetricId> =
             group.iter().filter(|queued| queued.is_new()).map(|queued| queued.metric).collect();

@@ -35,7 +35,7 @@ async fn with_a_change(dir: &std::path::Path, driver: &Arc<ScriptedDriver>) -> A
 }
 
 #[tokio::test]
-async fn a_metric_that_is_gone_from_the_table_is_looked_for_again() {
+async fn a_metric_that_is_gone_from_the_table_gets_more_looks() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
     driver.gone.store(3, SeqCst);
     let ingest = with_a_change(dir.path(), &driver).await;
