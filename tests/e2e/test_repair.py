@@ -216,6 +216,7 @@ def test_an_end_of_the_newest_segment_that_its_file_system_lost_is_missed(make_s
         ("journal records", f"journal/{segment.name}")
     ]
     assert "its end is missing" in str(report["damage"]), report
+    assert report["cut_off"] == [], report
 
     # A start goes on without it, and says what it misses, and so does the next one.
     for _ in range(2):

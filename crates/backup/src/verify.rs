@@ -680,8 +680,12 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io
         report.add(segment(first), DamagedPart::of_file(SEGMENT, 0, how));
     }
     for cut in found.cut {
-        let how = cut.how(disk, &data.join("journal"));
-        report.add(segment(cut.segment), DamagedPart::of_file(CUT_SEGMENT, cut.missing(), how));
+        let (path, how) = (segment(cut.segment), cut.how(disk, &data.join("journal")));
+        // What is left of its last record is not the end of a write that a crash cut off.
+        if let Some(file) = report.files.iter_mut().find(|file| file.path == path) {
+            file.cut_off = 0;
+        }
+        report.add(path, DamagedPart { offset: cut.there, ..DamagedPart::of_file(CUT_SEGMENT, cut.missing(), how) });
     }
     for (number, synced) in found.synced {
         let path = segment(number);
