@@ -48,9 +48,12 @@ pub async fn adopt(metrics: Vec<SharedMetric>, local: &dyn NameStore, ingest: &I
 fn is_newer(metric: &SharedMetric, ingest: &Ingest) -> bool {
     let registry = ingest.registry();
     let name = metric.name.as_bytes();
-    let id = registry.read().find(registry.hash(name), name);
-    let history = id.and_then(|id| registry.policies(id));
-    history.is_some_and(|history| history.last().is_some_and(|last| last.since < metric.since))
+    let names = registry.read();
+    let Some(id) = names.find(registry.hash(name), name) else { return false };
+    let is_of_before = names.creation(id).zip(metric.created_on).is_some_and(|(here, there)| there < here);
+    drop(names);
+    let last = registry.policies(id).and_then(|history| history.last().map(|last| last.since));
+    !is_of_before && last.is_some_and(|last| last < metric.since)
 }
 
 /// Takes over the policies that others have of metrics without points here.

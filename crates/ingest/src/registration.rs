@@ -1,7 +1,7 @@
 //! Registration: new metrics on their way to the metrics table, within about a second and never in the way of points.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -12,7 +12,7 @@ use std::{
 use metadata::Registry;
 use metric::MetricId;
 use parking_lot::Mutex;
-use store::{MetricRecord, NameStore, StoreError};
+use store::{NameStore, StoreError};
 
 use crate::{backoff::StoreBackoff, no_panic::NoPanic, store_health::StoreHealth, wal::Journal};
 
@@ -21,10 +21,6 @@ const GROUP: usize = 4096;
 
 /// Time between two looks for new metrics.
 const INTERVAL: Duration = Duration::from_millis(500);
-
-/// Looks for a metric that is gone from the metrics table, one in each interval: by then what others have deleted is deleted here, and is
-/// written no more. One that is still here was lost from the table, and is written again.
-const LOOKS: u8 = 20;
 
 const FAILED: &str = "cannot write new metrics to the store; they are safe in the journal; retrying";
 const NOT_DELETED: &str = "cannot delete metrics from the store; the journal has the deletions; retrying";
@@ -48,16 +44,8 @@ pub(crate) struct Registration {
 #[derive(Debug, Clone, Copy)]
 struct Queued {
     metric: MetricId,
-    /// How many looks found it gone from the table, if it was there before and has another policy now. `None` for a metric that points
-    /// made here.
-    looks: Option<u8>,
-}
-
-impl Queued {
-    /// Whether it is written wherever it is.
-    fn is_new(&self) -> bool {
-        self.looks.is_none_or(|looks| LOOKS <= looks)
-    }
+    /// Whether it was there before, and has another policy now. Otherwise points made it here.
+    is_changed: bool,
 }
 
 /// While it lasts, no name is written to the metrics table by others than its owner.
@@ -84,12 +72,12 @@ impl Registration {
 
     /// Queues metrics whose records changed.
     pub(crate) fn add(&self, metrics: impl IntoIterator<Item = MetricId>) {
-        self.unregistered.lock().extend(metrics.into_iter().map(|metric| Queued { metric, looks: None }));
+        self.unregistered.lock().extend(metrics.into_iter().map(|metric| Queued { metric, is_changed: false }));
     }
 
     /// Queues metrics that got other policies. One that is not in the metrics table yet is queued before that.
     pub(crate) fn add_changed(&self, metrics: impl IntoIterator<Item = MetricId>) {
-        self.unregistered.lock().extend(metrics.into_iter().map(|metric| Queued { metric, looks: Some(0) }));
+        self.unregistered.lock().extend(metrics.into_iter().map(|metric| Queued { metric, is_changed: true }));
     }
 
     /// Waits for a write of the metrics table, and makes others wait until the answer is dropped.
@@ -146,20 +134,12 @@ impl Registration {
         }
     }
 
-    /// Writes the records of a group. Returns those that are gone from the table, for another look.
-    async fn put(&self, group: &[Queued], records: Vec<MetricRecord>) -> Result<Vec<Queued>, StoreError> {
-        let new: HashSet<MetricId> =
-            group.iter().filter(|queued| queued.is_new()).map(|queued| queued.metric).collect();
-        let (new, changed): (Vec<_>, Vec<_>) = records.into_iter().partition(|record| new.contains(&record.id));
-        if !new.is_empty() {
-            self.names.put_metrics(new).await?;
-        }
-        if changed.is_empty() {
-            return Ok(Vec::new());
-        }
-        let left_out: HashSet<MetricId> = self.names.put_changed_metrics(changed).await?.into_iter().collect();
-        let again = group.iter().filter(|queued| left_out.contains(&queued.metric));
-        Ok(again.map(|&Queued { metric, looks }| Queued { metric, looks: looks.map(|looks| looks + 1) }).collect())
+    /// The next metrics of the queue that are all new, or all changed.
+    fn group(&self, most: usize) -> Vec<Queued> {
+        let unregistered = self.unregistered.lock();
+        let Some(first) = unregistered.front() else { return Vec::new() };
+        let is_same = |queued: &&Queued| queued.is_changed == first.is_changed;
+        unregistered.iter().take(most).take_while(is_same).copied().collect()
     }
 
     /// Writes every metric that is queued at this moment to the metrics table. Counts and logs an error; the metrics
@@ -172,7 +152,7 @@ impl Registration {
             // One for each group: a deletion of another node must not wait for millions of names.
             let turn = self.turn().await;
             self.delete_queued(&turn).await?;
-            let group: Vec<Queued> = self.unregistered.lock().iter().take(left.min(GROUP)).copied().collect();
+            let group = self.group(left.min(GROUP));
             if group.is_empty() {
                 return Ok(());
             }
@@ -182,23 +162,20 @@ impl Registration {
                     // A replay that finds a change in the store, and not in the journal, takes all points of the journal for later ones.
                     self.journal.changes_synced().await?;
                 }
-                self.put(&group, records).await
-            };
-            let again = match NoPanic::new(writing).await {
-                Ok(again) => again,
-                Err(error) => {
-                    self.errors.fetch_add(1, Relaxed);
-                    self.health.registration.failed(&error, FAILED);
-                    return Err(StoreError::from(error));
+                match group[0].is_changed {
+                    true => self.names.put_changed_metrics(records).await,
+                    false => self.names.put_metrics(records).await,
                 }
             };
+            let written = NoPanic::new(writing).await;
+            if let Err(error) = &written {
+                self.errors.fetch_add(1, Relaxed);
+                self.health.registration.failed(error, FAILED);
+                return written.map_err(StoreError::from);
+            }
             self.health.registration.worked(WORKED);
             // Only now: a caller may be cancelled while it waits for the store.
-            {
-                let mut unregistered = self.unregistered.lock();
-                unregistered.drain(..group.len());
-                unregistered.extend(again);
-            }
+            self.unregistered.lock().drain(..group.len());
             left -= group.len();
             drop(turn);
             // A store that never waits would keep this thread while millions are written.

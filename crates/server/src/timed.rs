@@ -217,7 +217,7 @@ impl NameStore for Timed<dyn NameStore> {
         self.calls.timed("put_metrics", self.store.put_metrics(records))
     }
 
-    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, Vec<MetricId>> {
+    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
         self.calls.timed("put_metrics", self.store.put_changed_metrics(records))
     }
 

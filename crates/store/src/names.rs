@@ -115,12 +115,9 @@ pub trait NameStore: Send + Sync + 'static {
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()>;
 
     /// As [`NameStore::put_metrics`], of metrics that are in the table and have another policy now. Where others share the names,
-    /// those are left out, and returned, that are gone from there: others may have deleted them, which this process has yet to follow.
-    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, Vec<MetricId>> {
-        Box::pin(async move {
-            self.put_metrics(records).await?;
-            Ok(Vec::new())
-        })
+    /// it makes none again that is gone from there: others have deleted it, which this process has yet to follow.
+    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        self.put_metrics(records)
     }
 
     /// Reads the whole table, in any order, in batches as they come from the disk.

@@ -38,8 +38,8 @@ pub struct ScriptedDriver {
     pub syncs: Gate,
     /// Where writes of points wait for what other processes deleted.
     pub deletions: Gate,
-    /// How many of the next calls find no metric in the table whose policy has changed.
-    pub gone: AtomicU32,
+    /// While true, metrics whose policies have changed are gone from the table.
+    pub are_changed_gone: AtomicBool,
     /// Whether [`ScriptedDriver::store`] says that other processes write the same points.
     pub has_other_writers: AtomicBool,
     answers: AtomicU32,
@@ -139,14 +139,11 @@ impl NameStore for ScriptedDriver {
         })
     }
 
-    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, Vec<MetricId>> {
-        Box::pin(async move {
-            if self.gone.fetch_update(SeqCst, SeqCst, |gone| gone.checked_sub(1)).is_ok() {
-                return Ok(records.into_iter().map(|record| record.id).collect());
-            }
-            self.put_metrics(records).await?;
-            Ok(Vec::new())
-        })
+    fn put_changed_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
+        match self.are_changed_gone.load(SeqCst) {
+            true => Box::pin(std::future::ready(self.answer())),
+            false => self.put_metrics(records),
+        }
     }
 
     fn scan_metrics<'a>(&'a self, each: &'a mut (dyn FnMut(Vec<MetricRecord>) + Send)) -> DriverFuture<'a, ()> {

@@ -254,10 +254,13 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let bytes = |number: u64| seen.iter().find(|one| one.number == number).map(|one| one.bytes);
     found.cut = cut_ends(&kin, newest, bytes, below);
     found.synced = synced_bytes(&kin, newest);
+    // Bytes that cannot be read are no fewer.
+    let has_lost_header = |one: &Seen<'_>| one.has_nothing && newest.is_some_and(|newest| one.bytes < newest.synced);
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
-            // Its header was on the disk before the file said its number.
-            Some(one) if one.has_lost_all() || gone == Some(number) && one.has_nothing => found.emptied.push(number),
+            Some(one) if one.has_lost_all() || gone == Some(number) && has_lost_header(one) => {
+                found.emptied.push(number)
+            }
             // In the place of the newest may be another, of an earlier opening.
             Some(one) if one.header.is_none() || gone != Some(number) => {}
             _ => {

@@ -451,6 +451,8 @@ fn a_newest_segment_that_has_not_even_its_header_has_lost_its_contents() {
     let journal = open_in(data.path());
     let header = journal.current().1;
     append(&journal, 2, 5).unwrap();
+    journal.sync().unwrap();
+    journal.note_synced();
     drop(journal);
     let file = folder(&dir).segments().unwrap().remove(0).path;
     let whole = std::fs::read(&file).unwrap();
