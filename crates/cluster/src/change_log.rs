@@ -4,7 +4,7 @@
 //! next start writes it again; other nodes find a deletion when they next read all names.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashSet, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -106,6 +106,8 @@ pub(crate) struct ChangeLog {
     queue: Mutex<Queue>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
+    /// Names that this node wrote to the tables of names while it could not follow: others may have deleted them before.
+    unfollowed: Mutex<HashSet<String>>,
     /// The moment until which this node has followed all changes.
     followed: watch::Sender<Option<Instant>>,
     /// Whether names have waited for that without success.
@@ -127,6 +129,7 @@ impl ChangeLog {
             clock,
             queue: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
+            unfollowed: Mutex::default(),
             followed: watch::channel(None).0,
             is_hopeless: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
@@ -213,6 +216,24 @@ impl ChangeLog {
             }
         }
         self.is_hopeless.store(true, Relaxed);
+    }
+
+    /// Before names are written to the tables: notes those that are written although this node could not follow. Of very many the first are
+    /// forgotten.
+    pub(crate) fn writes(&self, records: &[MetricRecord]) {
+        if !self.is_hopeless.load(Relaxed) {
+            return;
+        }
+        let mut unfollowed = self.unfollowed.lock();
+        if QUEUED < unfollowed.len() + records.len() {
+            unfollowed.clear();
+        }
+        unfollowed.extend(records.iter().map(|record| record.name.clone()));
+    }
+
+    /// Whether this node wrote a name to the tables while it could not follow: that it is there says nothing of other nodes.
+    pub(crate) fn wrote_unfollowed(&self, name: &str) -> bool {
+        self.unfollowed.lock().contains(name)
     }
 
     /// Whether this node cannot follow, has waited for that without success, and has never followed anything, as where the table is missing.

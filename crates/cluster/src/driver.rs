@@ -159,6 +159,7 @@ impl ClusterDriver {
     /// Writes metrics to the tables of names, and tells other nodes.
     async fn share(&self, tables: &dyn SharedTables, records: Vec<MetricRecord>) -> Result<(), StoreError> {
         let created: Vec<MetricId> = records.iter().map(|record| record.id).collect();
+        self.log.writes(&records);
         tables.put_names(&records).await?;
         self.last_seen.created(&created);
         self.log.created(&records);

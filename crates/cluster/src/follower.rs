@@ -409,9 +409,10 @@ impl Follower {
             return Ok(Vec::new());
         }
         let mut found = driver.lookup(before).await?;
-        // A replica that lags behind shows the metric that was deleted.
+        // A replica that lags behind shows the metric that was deleted, and a row of this node is of before, where it could not follow.
         found.retain(|metric| {
-            deleted.get(&metric.name).zip(metric.created_on).is_some_and(|(&(_, at), created)| at <= created)
+            let created = deleted.get(&metric.name).zip(metric.created_on);
+            created.is_some_and(|(&(_, at), created)| at <= created) || self.log.wrote_unfollowed(&metric.name)
         });
         Ok(found)
     }

@@ -13,9 +13,9 @@ use std::{
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
     BadPages, Ended, Ending, Fidelity, FileKind, Floor, Machine, NodeStep, NodesScenario, Planned, Run, SHORT,
-    Scenario, Sent, SentPoint, Step, StoreKind, perform_nodes, with_steps,
+    Scenario, Sent, SentPoint, Step, StoreKind, TablesWay, perform_nodes, with_steps,
 };
-use store_cassandra::Layout;
+use store_cassandra::{Fate, Layout};
 
 /// A point for each of these names and ages, from one connection.
 fn send(points: &[(&str, i64)]) -> Step {
@@ -524,6 +524,24 @@ fn a_node_that_only_reads_of_a_metric_does_not_make_it_again() {
         let layouts = vec![Layout::Packed, Layout::Rows, Layout::Packed, Layout::Packed, Layout::Packed];
         NodesScenario { seed: 430_023, rules: 1_048_576, has_names: true, layouts, steps }.perform().unwrap();
     }
+}
+
+/// Seed 430333: a node that was cut off for longer than it waits wrote its name before it could read that another one had deleted it.
+#[test]
+fn a_node_that_was_cut_off_brings_back_no_point_of_a_deleted_metric() {
+    let point = |second, value| vec![SentPoint { metric: 15, second, value }];
+    let steps = vec![
+        NodeStep::Tables(3, TablesWay { reads: Fate::Lost, writes: Fate::Refused, one_in: 1 }),
+        NodeStep::Send(3, point(0, -64.5)),
+        NodeStep::Send(1, point(-1, 82.25)),
+        NodeStep::Flush(0),
+        NodeStep::Pass(12),
+        NodeStep::Delete(1, (0..16).collect()),
+        NodeStep::Send(0, point(-1, 2.375)),
+    ];
+    let (rows, packed) = (Layout::Rows, Layout::Packed);
+    let layouts = vec![packed, rows, rows, packed, packed, packed, rows];
+    NodesScenario { seed: 430_333, rules: 1_048_576, has_names: true, layouts, steps }.perform().unwrap();
 }
 
 /// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.
