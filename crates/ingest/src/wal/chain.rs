@@ -61,7 +61,7 @@ struct Seen<'a> {
     header: Option<&'a SegmentHeader>,
     /// Whether it has bytes, and all of them are zeros.
     is_zeros: bool,
-    /// Whether there is no whole record in it, not even a header.
+    /// Whether it lacks a whole record, and even a header.
     has_nothing: bool,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Planned {
     pub(crate) is_header_lost: bool,
     /// Whether it has bytes, and all of them are zeros.
     pub(super) is_zeros: bool,
-    /// Whether there is no whole record in it, not even a header.
+    /// Whether it lacks a whole record, and even a header.
     pub(super) has_nothing: bool,
     /// Its bytes that were on the disk as whole records, where the process that wrote it says so, or a later one.
     synced: Option<u64>,

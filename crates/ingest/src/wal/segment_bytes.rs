@@ -43,7 +43,7 @@ pub(super) fn are_zeros(disk: &dyn Disk, path: &Path, first: &[u8]) -> bool {
     !first.is_empty() && first.iter().all(is_zero) && read_contents(disk, path).is_ok_and(|all| all.iter().all(is_zero))
 }
 
-/// Whether there is no whole record in a segment of so many bytes, not even a header. `first` are its first.
+/// Whether a segment of so many bytes lacks a whole record, and even a header. `first` are its first.
 pub(super) fn has_nothing(first: &[u8], bytes: u64) -> bool {
     bytes == first.len() as u64 && records(first).next().is_none()
 }
