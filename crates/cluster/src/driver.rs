@@ -119,16 +119,18 @@ impl SharedPoints for ClusterDriver {
             let names: Vec<(String, Timestamp)> =
                 metrics.iter().map(|metric| (metric.name.clone(), at.max(metric.created_on))).collect();
             let tables = self.tables.to_write()?;
-            tables.delete_metrics(metrics, at).await?;
+            let deleted = tables.delete_metrics(metrics, at).await;
             self.log.hides(tables.last_deletion());
+            // Also after an error: what is deleted half hides for twenty seconds what others write, until they know of it. A metric whose name is
+            // still there is deleted nowhere else.
             self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
-            Ok(())
+            deleted
         })
     }
 
-    fn deleted_elsewhere(&self, names: &[String], until: i64) {
+    fn deleted_elsewhere(&self, names: &[String], logged: i64) {
         if let Ok(tables) = self.tables.tables() {
-            tables.deleted_elsewhere(names, until);
+            tables.deleted_elsewhere(names, logged);
         }
     }
 

@@ -24,7 +24,7 @@ use ingest::Ingest;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::Mutex;
 use store::{NameStore, SharedMetric, StoreError};
-use store_cassandra::{Change, ChangeKey, Changed, FURTHEST, HIDES_AHEAD, NodeId, SharedTables};
+use store_cassandra::{Change, ChangeKey, Changed, NodeId, SharedTables};
 
 use crate::{
     adopt::adopt,
@@ -211,12 +211,11 @@ impl Follower {
         if changed == Changed::Deleted {
             self.ingest.note_deletions(names.iter().map(|(name, at)| (name.as_str(), *at)));
         }
-        let hidden_until = self.hidden_until(key.written);
         if key.node == node {
             remember(&mut state.deletions, &names, key.written);
             let deleter = if state.has_polled { Deleter::ThisNode } else { Deleter::ThisNodeBefore };
             // The tables had the deletion before the log: there is nothing to look at again.
-            return self.delete(driver, names, hidden_until, deleter).await.map(drop);
+            return self.delete(driver, names, key.written, deleter).await.map(drop);
         }
         self.log.saw(key.written);
         let count = names.len() as u64;
@@ -224,9 +223,9 @@ impl Follower {
             Changed::Created(policy) => self.create(driver, state, names, (policy, key.written)).await?,
             Changed::Deleted => {
                 remember(&mut state.deletions, &names, key.written);
-                let left = self.delete(driver, names, hidden_until, Deleter::Another).await?;
+                let left = self.delete(driver, names, key.written, Deleter::Another).await?;
                 if !left.is_empty() {
-                    state.doubtful.push((self.clock.instant() + LOOK_AGAIN, hidden_until, left));
+                    state.doubtful.push((self.clock.instant() + LOOK_AGAIN, key.written, left));
                 }
             }
         }
@@ -297,14 +296,6 @@ impl Follower {
         metrics.map(|metric| &metric.name).filter(|name| is_unknown(name)).cloned().collect()
     }
 
-    /// Up to which time a deletion hides what is written, whose row has this time, microseconds since 1970: as its node goes on meanwhile,
-    /// at half of the calendar's pace. A calendar that is wrong takes no other along.
-    fn hidden_until(&self, written: i64) -> i64 {
-        let now = self.now();
-        let written = written.min(now + FURTHEST.as_micros() as i64);
-        written + HIDES_AHEAD.as_micros() as i64 + (now - written).max(0) / 2
-    }
-
     /// Deletes from this node the names that are not in the tables, or that were made again there since. Returns the others. What this node
     /// has of these, and of names that it does not know, came after the deletion: its writes are later from now on. So are those of the deleted
     /// ones, once they are gone from here.
@@ -312,7 +303,7 @@ impl Follower {
         &self,
         driver: &dyn SharedTables,
         names: Vec<(String, Timestamp)>,
-        hidden_until: i64,
+        logged: i64,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         let mut left = Vec::new();
@@ -325,10 +316,10 @@ impl Follower {
                 group.iter().cloned().partition(|(name, _)| is_known(name))
             };
             let unknown: Vec<String> = unknown.into_iter().map(|(name, _)| name).collect();
-            driver.deleted_elsewhere(&unknown, hidden_until);
+            driver.deleted_elsewhere(&unknown, logged);
             // The turn may be a second away: this node may be writing thousands of names.
             if !known.is_empty() {
-                left.extend(self.delete_group(driver, known, hidden_until, deleter).await?);
+                left.extend(self.delete_group(driver, known, logged, deleter).await?);
                 self.log.goes_on();
             }
         }
@@ -339,7 +330,7 @@ impl Follower {
         &self,
         driver: &dyn SharedTables,
         names: Vec<(String, Timestamp)>,
-        hidden_until: i64,
+        logged: i64,
         deleter: Deleter,
     ) -> Result<Vec<(String, Timestamp)>, StoreError> {
         // A name that is just written would be in the tables behind the look, and gone from here.
@@ -370,7 +361,7 @@ impl Follower {
             }
             older
         };
-        driver.deleted_elsewhere(&newer, hidden_until);
+        driver.deleted_elsewhere(&newer, logged);
         if known.is_empty() {
             return Ok(Vec::new());
         }
@@ -379,8 +370,8 @@ impl Follower {
         let again = self.made_again(driver, &known).await?;
         gone.extend(again.iter().filter_map(|metric| known.remove(&metric.name)));
         let kept: Vec<String> = known.keys().cloned().collect();
-        driver.deleted_elsewhere(&kept, hidden_until);
-        let deleted = self.ingest.delete_followed(gone, hidden_until, turn).await;
+        driver.deleted_elsewhere(&kept, logged);
+        let deleted = self.ingest.delete_followed(gone, logged, turn).await;
         self.note_created(&again);
         let adopted = adopt(again, &*self.local, &self.ingest).await;
         if deleted.is_err() || adopted.is_err() {
@@ -419,8 +410,8 @@ impl Follower {
 
     async fn look_again(&self, driver: &dyn SharedTables, state: &mut State) -> Result<(), StoreError> {
         let now = self.clock.instant();
-        while let Some((_, hidden_until, names)) = state.doubtful.first().filter(|(due, ..)| *due <= now) {
-            self.delete(driver, names.clone(), *hidden_until, Deleter::Another).await?;
+        while let Some((_, logged, names)) = state.doubtful.first().filter(|(due, ..)| *due <= now) {
+            self.delete(driver, names.clone(), *logged, Deleter::Another).await?;
             state.doubtful.remove(0);
         }
         while let Some((_, names)) = state.missing.first().filter(|(due, _)| *due <= now) {

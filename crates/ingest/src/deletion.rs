@@ -26,10 +26,11 @@ use host::Clock;
 use metadata::Registry;
 use metric::{MetricId, Policy, ROW_POINTS, Stage, Timestamp};
 use store::{MetricRecord, SharedPoints, StoreError};
+use tokio::time::error::Elapsed;
 
 use crate::{
     accept::NewMetrics,
-    memtable::Memtable,
+    memtable::{LockedMemtable, Memtable},
     registration::{Registration, Turn},
     spill::Spill,
     spilled_deletions::SpilledDeletions,
@@ -48,6 +49,8 @@ const SHARED_PARTITIONS: i64 = 16_384;
 
 /// How long a deletion over shared tables waits for points on their way there, and the interval between two looks.
 const JOBS_END: Duration = Duration::from_secs(60);
+/// The same before it has the turn of the names.
+const JOBS_END_BEFORE: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// How long a deletion waits for the disk of the journal.
@@ -116,8 +119,8 @@ pub(crate) enum Condition<'a> {
     DeletedElsewhere {
         /// When, Unix seconds.
         at: &'a HashMap<MetricId, Timestamp>,
-        /// What was written up to then is hidden, microseconds since 1970.
-        hidden_until: i64,
+        /// The time of its row in the log of changes, microseconds since 1970.
+        logged: i64,
     },
 }
 
@@ -224,18 +227,18 @@ impl Deletion {
         Ok(deleted)
     }
 
-    /// Deletes metrics from this process that another one deleted from the tables, at these times, Unix seconds, with all that was written up to
-    /// `hidden_until`, microseconds since 1970. Adds points of slots that begin later to `later`, for the caller to accept again.
+    /// Deletes metrics from this process that another one deleted from the tables, at these times, Unix seconds. `logged` is the time of its row
+    /// in the log of changes, microseconds since 1970. Adds points of slots that begin later to `later`, for the caller to accept again.
     pub(crate) async fn delete_followed(
         &self,
         metrics: &[(MetricId, Timestamp)],
-        hidden_until: i64,
+        logged: i64,
         turn: &Turn,
         later: &mut Vec<LaterPoint>,
     ) -> Result<usize, DeletionError> {
         let ids: Vec<MetricId> = metrics.iter().map(|&(id, _)| id).collect();
         let times: HashMap<MetricId, Timestamp> = metrics.iter().copied().collect();
-        let condition = Condition::DeletedElsewhere { at: &times, hidden_until };
+        let condition = Condition::DeletedElsewhere { at: &times, logged };
         self.delete_all(&ids, condition, Some(turn), later).await
     }
 
@@ -286,6 +289,12 @@ impl Deletion {
         let turn = match turn {
             Some(turn) => turn,
             None => {
+                if is_for_all && self.shared.is_some() {
+                    // A write of points may wait for what others deleted to be followed, which needs the turn, and below this waits for that
+                    // write. So those that are there already are waited for without the turn. If they do not end, they are waited for again.
+                    let has_job = |memtable: &LockedMemtable<'_>, metric| memtable.has_job(metric);
+                    let _ = self.end_of_jobs(group, JOBS_END_BEFORE, has_job).await;
+                }
                 own_turn = self.registration.turn().await;
                 &own_turn
             }
@@ -336,19 +345,19 @@ impl Deletion {
             let deletions = records.iter().map(|record| (record.name.as_str(), at.max(record.created_on)));
             self.new_metrics.note_deletions(deletions, self.clock.now().min(at));
         }
-        let hidden_until = match condition {
-            Condition::DeletedElsewhere { hidden_until, .. } => Some(hidden_until),
+        let logged = match condition {
+            Condition::DeletedElsewhere { logged, .. } => Some(logged),
             _ => None,
         };
-        let followed = hidden_until.zip(self.shared.clone());
+        let followed = logged.zip(self.shared.clone());
         let names = followed.as_ref().map(|_| records.iter().flatten().map(|record| record.name.clone()).collect());
         let names: Vec<String> = names.unwrap_or_default();
         let (new_metrics, ids) = (self.new_metrics.clone(), gone.clone());
         let removed = host::spawn_blocking(move || {
             let removed = new_metrics.remove(&ids);
             // Not before: a flush may still write points of before the deletion, which it hides. Those that come now it must not hide.
-            if let Some((until, shared)) = followed {
-                shared.deleted_elsewhere(&names, until);
+            if let Some((logged, shared)) = followed {
+                shared.deleted_elsewhere(&names, logged);
             }
             removed
         })
@@ -397,19 +406,28 @@ impl Deletion {
         at: Timestamp,
     ) -> Result<(), StoreError> {
         let Some(shared) = &self.shared else { return Ok(()) };
-        let jobs_end = async {
-            self.memtable.may_take().await;
-            while self.has_points(gone) {
-                tokio::time::sleep(LOOK_EVERY).await;
-            }
-        };
-        let ended = tokio::time::timeout(JOBS_END, jobs_end).await;
+        let ended = self.end_of_jobs(gone, JOBS_END, |memtable, metric| memtable.has_points(metric)).await;
         ended.map_err(|_| StoreError::Unavailable("points of them are still on their way there".to_owned()))?;
         shared.delete_metrics(records, at).await
     }
 
-    fn has_points(&self, metrics: &[MetricId]) -> bool {
-        let memtable = self.memtable.lock();
-        metrics.iter().any(|&metric| memtable.has_points(metric))
+    /// Waits until none of these metrics has points on their way to the store, for so long at most.
+    async fn end_of_jobs(
+        &self,
+        metrics: &[MetricId],
+        patience: Duration,
+        is_left: impl Fn(&LockedMemtable<'_>, MetricId) -> bool,
+    ) -> Result<(), Elapsed> {
+        let is_any_left = || {
+            let memtable = self.memtable.lock();
+            metrics.iter().any(|&metric| is_left(&memtable, metric))
+        };
+        let end = async {
+            self.memtable.may_take().await;
+            while is_any_left() {
+                tokio::time::sleep(LOOK_EVERY).await;
+            }
+        };
+        tokio::time::timeout(patience, end).await
     }
 }

@@ -283,14 +283,14 @@ impl Ingest {
     pub async fn delete_followed(
         self: &Arc<Self>,
         metrics: Vec<(MetricId, Timestamp)>,
-        hidden_until: i64,
+        logged: i64,
         turn: Turn,
     ) -> Result<usize, DeletionError> {
         let (this, following) = (self.clone(), self.following.clone().lock_owned().await);
         // A task, which ends also when the caller does: points that are accepted again are nowhere else until then.
         let deleting = tokio::spawn(async move {
             let _following = following;
-            this.delete_as_others_did(&metrics, hidden_until, turn).await
+            this.delete_as_others_did(&metrics, logged, turn).await
         });
         match deleting.await {
             Ok(deleted) => deleted,
@@ -310,11 +310,11 @@ impl Ingest {
     async fn delete_as_others_did(
         &self,
         metrics: &[(MetricId, Timestamp)],
-        hidden_until: i64,
+        logged: i64,
         turn: Turn,
     ) -> Result<usize, DeletionError> {
         let mut later = Vec::new();
-        let deleted = self.stats.deletion.delete_followed(metrics, hidden_until, &turn, &mut later).await;
+        let deleted = self.stats.deletion.delete_followed(metrics, logged, &turn, &mut later).await;
         drop(turn);
         let of_a_deletion = later.chunk_by(|one, next| one.deleted_at == next.deleted_at);
         for points in of_a_deletion.flat_map(|points| points.chunks(ACCEPTED_AGAIN)) {

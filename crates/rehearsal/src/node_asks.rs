@@ -192,6 +192,8 @@ pub(crate) struct Asked {
     pub(crate) are_rows_settled: bool,
     /// Whether all must be.
     pub(crate) is_last_settled: bool,
+    /// Whether rules have changed: where a node lacks the seconds of a minute, it shows their aggregate at the beginning.
+    pub(crate) have_rules_changed: bool,
 }
 
 /// Compares all series of a node. Returns the slots that were compared, and the nodes that the answers name. A query that meets the deletion
@@ -262,6 +264,7 @@ fn ask_once(life: &Life, truth: &mut Truth, asked: &Asked) -> Result<(u64, BTree
             method,
             x_files_factor,
             may_lack,
+            may_aggregate: asked.have_rules_changed,
             start: series.start,
             step: *step,
             values: &series.values,

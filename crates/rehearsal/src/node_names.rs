@@ -92,6 +92,14 @@ impl NamesTruth {
         }
     }
 
+    /// A node went on alone for so long, and the others did so behind it: what they changed meanwhile it has still to read.
+    pub(crate) fn went_alone(&mut self, place: usize, ahead: Duration, now: Duration) {
+        let reach = &mut self.places[place];
+        if FOLLOWED < ahead && reach.since.is_some() {
+            reach.since = Some(now);
+        }
+    }
+
     /// A node starts. `is_new` says that its folder is empty.
     pub(crate) fn started(&mut self, place: usize, is_new: bool, reaches: bool, now: Duration) {
         let reach = &mut self.places[place];

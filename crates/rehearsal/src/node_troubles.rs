@@ -3,17 +3,21 @@
 use std::time::Duration;
 
 use metric::Aggregation;
+use store_cassandra::{Fate, HIDES_AHEAD};
 
 use crate::{
     machine::rules,
     network::TablesWay,
     node_asks::note_split,
     node_steps::{LETTERS, SentPoint},
-    nodes::{MET, Nodes, WRITTEN},
+    nodes::{MET, Nodes, READ_OF, WRITTEN},
 };
 
 /// Rules are in force within this time, where nodes reach the tables: points under those before are stored by then.
 const IN_FORCE: Duration = Duration::from_secs(60);
+
+/// So long a deletion hides what nodes write that have not read of it.
+const HIDDEN: Duration = Duration::from_secs(HIDES_AHEAD.as_secs() + 6);
 
 impl Nodes {
     /// Sets the way of a node to the tables. Where names come and go, one that was cut off and gets through in part may store points that it
@@ -27,6 +31,25 @@ impl Nodes {
             self.network.set_tables(place, before);
         }
         self.note_names(place);
+        self.note_unlogged(place);
+    }
+
+    /// Where a node writes nothing to the tables, no other one reads of the deletions that just failed there.
+    pub(crate) fn note_unlogged(&mut self, place: usize) {
+        let way = self.network.tables_way(place);
+        if way.writes == Fate::Refused && way.one_in == 1 {
+            self.are_unlogged(place);
+        }
+    }
+
+    /// The same of a node that ends.
+    pub(crate) fn are_unlogged(&mut self, place: usize) {
+        let now = self.now;
+        self.failed_deletions.retain(|(.., at)| now < *at + READ_OF);
+        let Some(names) = &mut self.names else { return };
+        for &(_, metric, at) in self.failed_deletions.iter().filter(|(of, ..)| *of == place) {
+            names.is_followed_at(metric, at + HIDDEN);
+        }
     }
 
     /// Nodes whose row may be absent or old are in trouble for a while after the tables are there again.

@@ -48,6 +48,9 @@ pub(crate) const WRITTEN: Duration = Duration::from_millis(1);
 /// Seconds after which nodes that are gone are named no longer.
 const FORGOTTEN_AFTER: u64 = 80;
 
+/// Other nodes read of a deletion that failed within this time, where its node can write of it.
+pub(crate) const READ_OF: Duration = Duration::from_secs(6);
+
 /// Minutes after which rows that nodes wrote at the same moment are right.
 const SETTLED_AFTER: u64 = 40;
 
@@ -120,6 +123,8 @@ pub(crate) struct Nodes {
     /// The right time.
     pub(crate) now: Duration,
     pub(crate) have_rules_changed: bool,
+    /// Metrics that a node deleted with an error, and when.
+    pub(crate) failed_deletions: Vec<(usize, Number, Duration)>,
     /// Since when all nodes have the same rules and reach the tables, after a change; `None` while they do not.
     pub(crate) alike_since: Option<Duration>,
     /// Of each node, until when its row in the table of nodes may be absent or old.
@@ -156,6 +161,7 @@ impl Nodes {
             are_written: vec![false; count],
             now,
             have_rules_changed: false,
+            failed_deletions: Vec::new(),
             alike_since: None,
             unseen_until: vec![Duration::ZERO; count],
             may_be_new: vec![false; count],
@@ -245,6 +251,9 @@ impl Nodes {
             return;
         };
         self.go_on_until(self.now + ahead);
+        if let Some(names) = &mut self.names {
+            names.went_alone(place, ahead, self.now);
+        }
         if REMEMBERED < ahead {
             // It heard nothing of the others meanwhile, nor they of it.
             for other in 0..self.machines.len() {
@@ -545,6 +554,10 @@ impl Nodes {
                     names.is_followed_at(metric, self.now + FOUND_LATE);
                 }
             }
+            if deleted.is_err() {
+                self.failed_deletions.push((place, metric, self.now));
+                names.is_followed_at(metric, self.now + READ_OF);
+            }
             self.truth.delete(metric, |owner, stored_at| match () {
                 () if is_any => Remains::Anything,
                 () if owner == own => Remains::Nothing,
@@ -556,6 +569,7 @@ impl Nodes {
                 () => Remains::UntilFollowed,
             });
         }
+        self.note_unlogged(place);
         Ok(())
     }
 
@@ -605,6 +619,7 @@ impl Nodes {
         }
         let unregistered = unregistered(&alive.life);
         drop(alive);
+        self.are_unlogged(place);
         let left = match ending {
             Ending::PowerCut(seed) => disk.crash(&SeededRandom::new(seed)),
             Ending::Kill | Ending::Stop => disk.kill(),
@@ -667,6 +682,7 @@ impl Nodes {
             is_up,
             are_rows_settled: self.are_rows_settled(),
             is_last_settled: false,
+            have_rules_changed: self.have_rules_changed,
         }
     }
 
@@ -733,6 +749,7 @@ impl Nodes {
                 is_up: true,
                 are_rows_settled,
                 is_last_settled,
+                have_rules_changed: self.have_rules_changed,
             };
             let answered = ask(&alive.life, &mut self.truth, &asked);
             let (compared, missing) = answered.map_err(|error| format!("{when}, node {place}: {error}"))?;

@@ -12,8 +12,8 @@ use std::{
 
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
-    BadPages, Ended, Ending, Fidelity, FileKind, Floor, Machine, NodeStep, NodesScenario, Planned, Run, SHORT,
-    Scenario, Sent, SentPoint, Step, StoreKind, TablesWay, perform_nodes, with_steps,
+    BadPages, Ended, Ending, Fidelity, FileKind, Floor, Machine, Meanwhile, NodeStep, NodesScenario, Planned, Run,
+    SHORT, Scenario, Sent, SentPoint, Step, StoreKind, TablesWay, perform_nodes, with_steps,
 };
 use store_cassandra::{Fate, Layout};
 
@@ -542,6 +542,73 @@ fn a_node_that_was_cut_off_brings_back_no_point_of_a_deleted_metric() {
     let (rows, packed) = (Layout::Rows, Layout::Packed);
     let layouts = vec![packed, rows, rows, packed, packed, packed, rows];
     NodesScenario { seed: 430_333, rules: 1_048_576, has_names: true, layouts, steps }.perform().unwrap();
+}
+
+/// Seed 430428: a node read of a deletion whose time was still to come by its own clock, and wrote by later times than others
+/// until the next minute: what others wrote after it was lost.
+#[test]
+fn after_a_deletion_the_later_of_two_points_is_shown_although_the_clock_of_a_node_is_behind() {
+    use NodeStep::{Check, Delete, Flush, Pass, Send};
+    let point = |second, value| vec![SentPoint { metric: 14, second, value }];
+    for seconds in 0..3 {
+        let steps = vec![
+            Send(4, point(0, -9.0)),
+            Check(0),
+            Pass(12),
+            Delete(0, vec![14]),
+            Pass(seconds),
+            Send(4, point(-5, -36.375)),
+            Send(0, point(-2, -112.875)),
+            Check(2),
+            Flush(0),
+            Flush(4),
+            Send(0, point(-5, 96.0)),
+            Flush(0),
+        ];
+        let layouts = vec![Layout::Rows; 5];
+        NodesScenario { seed: 430_428, rules: 1_048_576, has_names: true, layouts, steps }.perform().unwrap();
+    }
+}
+
+/// Seed 430413: a deletion waited for points on their way to the tables, these for the deletion of another node to be followed, and that for the
+/// first one: it took twenty seconds. The others, which stood still meanwhile, are not compared before they have gone on.
+#[test]
+fn a_deletion_does_not_wait_for_one_that_is_followed() {
+    use NodeStep::{Check, Delete, End, Pass, Rules, Send};
+    let point = |metric, value| vec![SentPoint { metric, second: 0, value }];
+    let steps = vec![
+        Send(5, point(6, -27.625)),
+        Send(4, point(14, -6.625)),
+        Pass(16),
+        Delete(2, vec![14, 7, 13]),
+        Send(4, point(15, -82.25)),
+        End(5, Ending::PowerCut(2_349_585_609_889_529_828)),
+        Rules(5, 1_048_578),
+        Delete(5, (0..16).collect()),
+        Check(5),
+    ];
+    let mut layouts = vec![Layout::Rows; 7];
+    (layouts[1], layouts[6]) = (Layout::Packed, Layout::Packed);
+    NodesScenario { seed: 430_413, rules: 1_048_576, has_names: true, layouts, steps }.perform().unwrap();
+}
+
+/// Seed 420153: the deletion of a node failed half way, and what others stored of its metrics within twenty seconds was hidden.
+#[test]
+fn a_deletion_that_fails_half_way_hides_no_point_that_comes_later() {
+    use NodeStep::{Check, Delete, FlushWhile, Pass, Send, Tables};
+    let point = |metric, second, value| SentPoint { metric, second, value };
+    let steps = vec![
+        FlushWhile(2, 22, 0, Meanwhile::Flush(vec![])),
+        Send(6, [1, 2, 3, 5, 7].map(|metric| point(metric, 0, -81.0)).to_vec()),
+        Tables(2, TablesWay { reads: Fate::Refused, writes: Fate::Refused, one_in: 3 }),
+        Check(3),
+        Delete(6, vec![4, 6, 7]),
+        Delete(2, (0..16).collect()),
+        Pass(9),
+        FlushWhile(1, 18, 3, Meanwhile::Flush(vec![point(3, -1, 119.75)])),
+    ];
+    let layouts = vec![Layout::Packed; 7];
+    NodesScenario { seed: 420_153, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
 }
 
 /// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.

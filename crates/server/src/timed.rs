@@ -270,8 +270,8 @@ impl SharedPoints for Timed<dyn SharedPoints> {
         self.calls.timed("delete_shared", self.store.delete_metrics(metrics, at))
     }
 
-    fn deleted_elsewhere(&self, names: &[String], until: i64) {
-        self.store.deleted_elsewhere(names, until);
+    fn deleted_elsewhere(&self, names: &[String], logged: i64) {
+        self.store.deleted_elsewhere(names, logged);
     }
 
     /// Mostly a wait.

@@ -118,7 +118,7 @@ impl SharedPoints for CassandraDriver {
         })
     }
 
-    fn deleted_elsewhere(&self, names: &[String], until: i64) {
-        self.points.timestamps.continue_deleted_after(names.iter().map(|name| metric_id(name)), until);
+    fn deleted_elsewhere(&self, names: &[String], logged: i64) {
+        self.points.timestamps.continue_behind_deletion(names.iter().map(|name| metric_id(name)), logged);
     }
 }

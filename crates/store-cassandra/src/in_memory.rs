@@ -318,7 +318,7 @@ impl SharedPoints for InMemoryWriter {
         Box::pin(self.delete(metrics, timestamp))
     }
 
-    fn deleted_elsewhere(&self, names: &[String], until: i64) {
-        self.timestamps.continue_deleted_after(names.iter().map(|name| rows::metric_id(name)), until);
+    fn deleted_elsewhere(&self, names: &[String], logged: i64) {
+        self.timestamps.continue_behind_deletion(names.iter().map(|name| rows::metric_id(name)), logged);
     }
 }

@@ -17,7 +17,7 @@ use store::Run;
 use uuid::Uuid;
 
 use crate::{
-    calendar::{Calendar, HIDES_AHEAD, half_since},
+    calendar::{Calendar, FURTHEST, HIDES_AHEAD, half_since},
     rows,
 };
 
@@ -40,7 +40,7 @@ struct Given {
     last: i64,
     /// When `last` was that.
     at: Option<Instant>,
-    /// The latest one of each metric that was deleted lately, and when it was that.
+    /// The latest one of each metric that was deleted lately, and when it was that. Not before that moment it goes on.
     deleted: HashMap<Uuid, (i64, Instant)>,
     /// When to look which of these the calendar has passed.
     sweep_at: Option<Instant>,
@@ -67,7 +67,8 @@ impl Given {
             self.deleted.remove(&metric);
             return of_others;
         }
-        self.deleted.insert(metric, (deleted + 1, instant));
+        let at = self.deleted.get(&metric).map_or(instant, |(_, at)| instant.max(*at));
+        self.deleted.insert(metric, (deleted + 1, at));
         deleted + 1
     }
 
@@ -79,8 +80,13 @@ impl Given {
         }
     }
 
-    /// What is written of these metrics from now on has later times.
-    fn note_deleted(&mut self, metrics: impl Iterator<Item = Uuid>, time: i64, (now, instant): (i64, Instant)) {
+    /// What is written of these metrics from now on has later times than this one, which goes on from a moment on.
+    fn note_deleted(
+        &mut self,
+        metrics: impl Iterator<Item = Uuid>,
+        (time, at): (i64, Instant),
+        (now, instant): (i64, Instant),
+    ) {
         self.sweep_at = self.sweep_at.or(Some(instant + SWEEP_EVERY));
         for metric in metrics {
             if MOST_DELETED <= self.deleted.len() && !self.deleted.contains_key(&metric) {
@@ -92,8 +98,10 @@ impl Given {
                     return;
                 }
             }
-            let time = self.of_deleted(metric, instant).map_or(time, |before| before.max(time));
-            self.deleted.insert(metric, (time, instant));
+            let of_deletion = time.saturating_add(half_since(at, instant));
+            if self.of_deleted(metric, instant).is_none_or(|before| before < of_deletion) {
+                self.deleted.insert(metric, (time, at));
+            }
         }
     }
 }
@@ -150,11 +158,16 @@ impl Timestamps {
         given.last = given.last.max(timestamp);
     }
 
-    /// All later ones of these metrics are higher than this one, the time of their deletion by another node.
-    pub(crate) fn continue_deleted_after(&self, metrics: impl Iterator<Item = Uuid>, timestamp: i64) {
-        let at = self.calendar.lock().now_at();
-        if at.0 < timestamp {
-            self.given.lock().note_deleted(metrics, timestamp, at);
+    /// All later ones of these metrics are behind their deletion by another node, whose row in the log of changes has this time. They go on as
+    /// those of that node, from the moment on in which the calendar here shows that time. A calendar that is wrong takes no other along.
+    pub(crate) fn continue_behind_deletion(&self, metrics: impl Iterator<Item = Uuid>, logged: i64) {
+        let (now, instant) = self.calendar.lock().now_at();
+        let logged = logged.min(now + FURTHEST.as_micros() as i64);
+        let (passed, left) = ((now - logged).max(0), (logged - now).max(0));
+        let time = logged + HIDES_AHEAD.as_micros() as i64 + passed / 2;
+        if now < time {
+            let at = instant + Duration::from_micros(left.unsigned_abs());
+            self.given.lock().note_deleted(metrics, (time, at), (now, instant));
         }
     }
 
@@ -189,7 +202,7 @@ impl Timestamps {
         let ahead = now + HIDES_AHEAD.as_micros() as i64;
         let deleted = metrics.iter().filter_map(|metric| given.of_deleted(*metric, instant)).max();
         let time = deleted.map_or(ahead, |deleted| ahead.max(deleted + 1));
-        given.note_deleted(metrics.iter().copied(), time, (now, instant));
+        given.note_deleted(metrics.iter().copied(), (time, instant), (now, instant));
         given.last_deletion = time;
         time
     }
@@ -277,9 +290,10 @@ mod tests {
     fn a_node_that_has_followed_a_deletion_writes_of_other_metrics_before_the_next_one() {
         let clock = Arc::new(ManualClock::at(1_700_000_000));
         let [deleting, following] = [(); 2].map(|()| timestamps(&clock));
+        let logged = deleting.take(id("c"));
         let first = deleting.of_deletion(&[id("a")]);
         let second = deleting.of_deletion(&[id("b")]);
-        following.continue_deleted_after([id("a")].into_iter(), first + 200_000);
+        following.continue_behind_deletion([id("a")].into_iter(), logged + 200_000);
         assert!(first < following.take(id("a")) && following.take(id("b")) < second);
     }
 
@@ -290,7 +304,7 @@ mod tests {
         let deletion = deleting.of_deletion(&[id("a")]);
         deleting.take_for(&vec![run("a"); 1000]);
         clock.advance(Duration::from_millis(500));
-        following.continue_deleted_after([id("a")].into_iter(), deletion + 250_000);
+        following.continue_behind_deletion([id("a")].into_iter(), 1_700_000_000_000_000);
         let mut last = deletion;
         for turn in 0..100 {
             clock.advance(Duration::from_secs(1));
@@ -304,17 +318,40 @@ mod tests {
     }
 
     #[test]
+    fn a_node_whose_calendar_is_behind_writes_after_a_deletion_in_the_order_of_its_calendar() {
+        let clock = Arc::new(ManualClock::at(1_700_000_000));
+        let [deleting, following] = [(); 2].map(|()| timestamps(&clock));
+        let deletion = deleting.of_deletion(&[id("a")]);
+        // The row of the deletion has a time of a second from now.
+        following.continue_behind_deletion([id("a")].into_iter(), 1_700_000_001_000_000);
+        assert_eq!(following.take(id("a")), deletion + 1_000_001);
+        clock.advance(Duration::from_millis(900));
+        assert_eq!(following.take(id("a")), deletion + 1_000_002, "the time of the row has not come");
+        clock.advance(Duration::from_millis(300));
+        assert_eq!(following.take(id("a")), deletion + 1_100_003);
+        // The deleting node reads its own row.
+        deleting.continue_behind_deletion([id("a")].into_iter(), 1_700_000_001_000_000);
+        clock.advance(Duration::from_millis(1));
+        let written = following.take(id("a"));
+        clock.advance(Duration::from_millis(1));
+        assert!(written < deleting.take(id("a")), "a millisecond later");
+        // A row of before that changes nothing.
+        following.continue_behind_deletion([id("a")].into_iter(), 1_700_000_000_500_000);
+        assert_eq!(following.take(id("a")), written + 501);
+    }
+
+    #[test]
     fn beyond_a_number_of_deleted_metrics_all_have_later_times() {
         let clock = Arc::new(ManualClock::at(1_700_000_000));
         let timestamps = timestamps(&clock);
         let deleted = |from: u128| (from..).take(MOST_DELETED).map(Uuid::from_u128);
-        timestamps.continue_deleted_after(deleted(0), 1_700_000_020_000_000);
+        timestamps.continue_behind_deletion(deleted(0), 1_700_000_000_000_000);
         assert_eq!(timestamps.take(id("a")), 1_700_000_000_000_000);
-        timestamps.continue_deleted_after([id("a")].into_iter(), 1_700_000_020_000_000);
+        timestamps.continue_behind_deletion([id("a")].into_iter(), 1_700_000_000_000_000);
         assert_eq!(timestamps.take(id("b")), 1_700_000_020_000_001);
         // Those that the calendar has passed make room.
         clock.advance(Duration::from_secs(60));
-        timestamps.continue_deleted_after([id("a")].into_iter(), 1_700_000_080_000_000);
+        timestamps.continue_behind_deletion([id("a")].into_iter(), 1_700_000_060_000_000);
         assert_eq!(timestamps.given.lock().deleted.len(), 1);
         assert_eq!(
             (timestamps.take(id("b")), timestamps.take(id("a"))),

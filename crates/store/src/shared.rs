@@ -63,10 +63,10 @@ pub trait SharedPoints: Send + Sync + 'static {
         Box::pin(ready(Err(StoreError::Rejected("this store does not delete for others".to_owned()))))
     }
 
-    /// Another process deleted these metrics and hides what is written of them up to a time, microseconds since 1970: what this process
-    /// writes of them from now on is later.
-    fn deleted_elsewhere(&self, names: &[String], until: i64) {
-        let _ = (names, until);
+    /// Another process deleted these metrics, and its row in the log of changes has this time, microseconds since 1970: what this process
+    /// writes of them from now on is later than all that the deletion hides.
+    fn deleted_elsewhere(&self, names: &[String], logged: i64) {
+        let _ = (names, logged);
     }
 
     /// Waits until other processes that run know of the deletions so far, for a bounded time: a point that is sent to one of
