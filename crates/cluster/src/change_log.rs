@@ -4,7 +4,7 @@
 //! next start writes it again; other nodes find a deletion when they next read all names.
 
 use std::{
-    collections::{HashSet, VecDeque},
+    collections::{HashMap, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
@@ -41,6 +41,9 @@ const SHORT_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Four polls: what was followed within this time is followed.
 const RECENTLY: Duration = Duration::from_secs(2);
+
+/// What others deleted is read within this time, where this node follows: polls go back for 17 minutes.
+const READ_WITHIN: Duration = Duration::from_secs(20 * 60);
 
 /// Names that wait. Further ones are counted, and found by other nodes when they next read all names.
 const QUEUED: usize = 200_000;
@@ -106,8 +109,8 @@ pub(crate) struct ChangeLog {
     queue: Mutex<Queue>,
     /// One write at a time.
     turn: tokio::sync::Mutex<()>,
-    /// Names that this node wrote to the tables of names while it could not follow: others may have deleted them before.
-    unfollowed: Mutex<HashSet<String>>,
+    /// Names that this node wrote to the tables of names while it could not follow, and when: others may have deleted them before.
+    unfollowed: Mutex<HashMap<String, Instant>>,
     /// The moment until which this node has followed all changes.
     followed: watch::Sender<Option<Instant>>,
     /// Whether names have waited for that without success.
@@ -184,6 +187,7 @@ impl ChangeLog {
         self.is_hopeless.store(false, Relaxed);
         self.has_failed.store(false, Relaxed);
         self.followed.send_replace(Some(until));
+        self.unfollowed.lock().retain(|_, written| until.saturating_duration_since(*written) < READ_WITHIN);
     }
 
     /// Notes that an attempt to follow failed.
@@ -228,12 +232,14 @@ impl ChangeLog {
         if QUEUED < unfollowed.len() + records.len() {
             unfollowed.clear();
         }
-        unfollowed.extend(records.iter().map(|record| record.name.clone()));
+        let now = self.clock.instant();
+        unfollowed.extend(records.iter().map(|record| (record.name.clone(), now)));
     }
 
-    /// Whether this node wrote a name to the tables while it could not follow: that it is there says nothing of other nodes.
+    /// Whether this node wrote a name to the tables while it could not follow, and may not have read of a deletion of before: that it is there
+    /// says nothing of other nodes.
     pub(crate) fn wrote_unfollowed(&self, name: &str) -> bool {
-        self.unfollowed.lock().contains(name)
+        self.unfollowed.lock().contains_key(name)
     }
 
     /// Whether this node cannot follow, has waited for that without success, and has never followed anything, as where the table is missing.

@@ -119,11 +119,14 @@ impl SharedPoints for ClusterDriver {
             let names: Vec<(String, Timestamp)> =
                 metrics.iter().map(|metric| (metric.name.clone(), at.max(metric.created_on))).collect();
             let tables = self.tables.to_write()?;
+            let before = tables.last_deletion();
             let deleted = tables.delete_metrics(metrics, at).await;
             self.log.hides(tables.last_deletion());
-            // Also after an error: what is deleted half hides for twenty seconds what others write, until they know of it. A metric whose name is
-            // still there is deleted nowhere else.
-            self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
+            // Also after an error, unless nothing was deleted: what is deleted half hides for twenty seconds what others write, until they know of
+            // it. A metric whose name is still there is deleted nowhere else.
+            if deleted.is_ok() || before < tables.last_deletion() {
+                self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
+            }
             deleted
         })
     }

@@ -85,7 +85,7 @@ struct State {
     reads: ChangeReads,
     /// Names that were deleted, with the time of their rows.
     deletions: HashMap<String, i64>,
-    /// Names that were to be deleted, and were still in the tables; when to look again, and what their deletion hides.
+    /// Names that were to be deleted, and were still in the tables; when to look again, and the time of the row of their deletion.
     doubtful: Vec<(Instant, i64, DeletedNames)>,
     /// Names that were created around a deletion, and were not in the tables; when to look again.
     missing: Vec<(Instant, Vec<String>)>,

@@ -289,13 +289,10 @@ impl Deletion {
         let turn = match turn {
             Some(turn) => turn,
             None => {
-                if is_for_all && self.shared.is_some() {
-                    // A write of points may wait for what others deleted to be followed, which needs the turn, and below this waits for that
-                    // write. So those that are there already are waited for without the turn. If they do not end, they are waited for again.
-                    let has_job = |memtable: &LockedMemtable<'_>, metric| memtable.has_job(metric);
-                    let _ = self.end_of_jobs(group, JOBS_END_BEFORE, has_job).await;
-                }
-                own_turn = self.registration.turn().await;
+                own_turn = match is_for_all && self.shared.is_some() {
+                    true => self.turn_without_jobs(group).await,
+                    false => self.registration.turn().await,
+                };
                 &own_turn
             }
         };
@@ -409,6 +406,26 @@ impl Deletion {
         let ended = self.end_of_jobs(gone, JOBS_END, |memtable, metric| memtable.has_points(metric)).await;
         ended.map_err(|_| StoreError::Unavailable("points of them are still on their way there".to_owned()))?;
         shared.delete_metrics(records, at).await
+    }
+
+    /// The turn of the names, once no points of these metrics are on their way to the store, where that is soon. A write of points may wait for
+    /// what others deleted to be followed, which needs the turn, and a deletion waits for that write.
+    async fn turn_without_jobs(&self, metrics: &[MetricId]) -> Turn {
+        let has_job = |memtable: &LockedMemtable<'_>, metric| memtable.has_job(metric);
+        let turn = async {
+            loop {
+                let _ = self.end_of_jobs(metrics, JOBS_END_BEFORE, has_job).await;
+                let turn = self.registration.turn().await;
+                let memtable = self.memtable.lock();
+                if !metrics.iter().any(|&metric| memtable.has_job(metric)) {
+                    return turn;
+                }
+            }
+        };
+        match tokio::time::timeout(JOBS_END_BEFORE, turn).await {
+            Ok(turn) => turn,
+            Err(_) => self.registration.turn().await,
+        }
     }
 
     /// Waits until none of these metrics has points on their way to the store, for so long at most.

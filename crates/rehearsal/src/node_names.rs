@@ -165,6 +165,14 @@ impl NamesTruth {
         *late = (*late).max(at);
     }
 
+    /// A calendar is set at this moment: names that may not be in the log yet are there where nodes look for them at that time.
+    pub(crate) fn are_found_at(&mut self, at: Duration, now: Duration) {
+        let since = |place: usize| self.places[place].since.unwrap_or(now);
+        let is_new = |&(&(_, place), sent): &(&(Number, usize), &Duration)| now < since(place).max(*sent) + LISTED;
+        let new: Vec<Number> = self.sent.iter().filter(is_new).map(|(&(metric, _), _)| metric).collect();
+        new.into_iter().for_each(|metric| self.is_found_at(metric, at));
+    }
+
     /// Whether another node than this one has created a metric within the last seconds: it may write the name, or say so in the log, after
     /// a deletion. One that does not reach the tables cannot tell a deletion in the second of its creation from one before it.
     pub(crate) fn is_fresh(&self, place: usize, metric: Number, (now, recent): (Duration, Duration)) -> bool {

@@ -9,6 +9,7 @@ use crate::{
     machine::rules,
     network::TablesWay,
     node_asks::note_split,
+    node_clocks::FOUND_LATE,
     node_steps::{LETTERS, SentPoint},
     nodes::{MET, Nodes, READ_OF, WRITTEN},
 };
@@ -82,6 +83,9 @@ impl Nodes {
         self.skews[place] = seconds;
         if let Some(clocks) = &mut self.clocks {
             clocks.set(place, alive.is_none(), self.now);
+        }
+        if let Some(names) = &mut self.names {
+            names.are_found_at(self.now + FOUND_LATE, self.now);
         }
         self.note_clocks();
     }

@@ -308,7 +308,8 @@ impl Truth {
             let is_ghost = ghosts.get(&time).is_some_and(|ghosts| step > 1 || ghosts.iter().any(|g| is_same(*g, seen)));
             // Where a deletion failed half way the seconds may be gone, and not the minute.
             let mut of_minute = ghosts.range(time..time + MINUTE);
-            let is_ghost = is_ghost || may_aggregate && time % MINUTE == 0 && of_minute.next().is_some();
+            let is_aggregate = may_aggregate && want.is_nan() && time % MINUTE == 0;
+            let is_ghost = is_ghost || is_aggregate && of_minute.next().is_some();
             let is_lacking = may_lack && seen.is_nan();
             if !is_right && !is_any && !is_ghost && !is_lacking {
                 return Err(format!("{} at {time} ({step} s) is {seen}, expected {want}", name_of(metric)));

@@ -27,6 +27,19 @@ const MOST_DELETED: usize = 65_536;
 /// Interval between two looks which of them are as all others again.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
+/// Another deletion of a metric is so far behind the one before: the clocks of other nodes, by which they write what comes of it, are not exact.
+const BEHIND_DELETION: i64 = HIDES_AHEAD.as_micros() as i64 / 2;
+
+/// Where a metric is deleted again and again, its deletions are so far ahead at most.
+const FURTHEST_DELETION: i64 = 6 * HIDES_AHEAD.as_micros() as i64;
+
+/// The times of nodes whose calendars have still to show the time of a deletion are a thousandth of so much before those of the others, so that
+/// they are in their order, too.
+const BEFORE: Duration = Duration::from_secs(15);
+
+/// Microseconds of that.
+const ROOM: i64 = BEFORE.as_millis() as i64;
+
 /// Gives out timestamps, microseconds since 1970.
 #[derive(Debug)]
 pub(crate) struct Timestamps {
@@ -40,7 +53,7 @@ struct Given {
     last: i64,
     /// When `last` was that.
     at: Option<Instant>,
-    /// The latest one of each metric that was deleted lately, and when it was that. Not before that moment it goes on.
+    /// The latest one of each metric that was deleted lately, and when it was that, or will be.
     deleted: HashMap<Uuid, (i64, Instant)>,
     /// When to look which of these the calendar has passed.
     sweep_at: Option<Instant>,
@@ -57,7 +70,7 @@ impl Given {
 
     /// The time behind which a deleted metric goes on now.
     fn of_deleted(&self, metric: Uuid, instant: Instant) -> Option<i64> {
-        self.deleted.get(&metric).map(|&(time, at)| time.saturating_add(half_since(at, instant)))
+        self.deleted.get(&metric).map(|&one| gone_on(one, instant))
     }
 
     /// The timestamp of a write of a metric, where the others get this one.
@@ -67,15 +80,17 @@ impl Given {
             self.deleted.remove(&metric);
             return of_others;
         }
-        let at = self.deleted.get(&metric).map_or(instant, |(_, at)| instant.max(*at));
-        self.deleted.insert(metric, (deleted + 1, at));
+        match self.deleted.get_mut(&metric) {
+            Some((time, at)) if instant < *at => *time += 1,
+            _ => _ = self.deleted.insert(metric, (deleted + 1, instant)),
+        }
         deleted + 1
     }
 
     /// Forgets metrics that are written by the calendar again. Without this each write would look for its metrics among them.
     fn sweep(&mut self, now: i64, instant: Instant) {
         if self.sweep_at.is_some_and(|at| at <= instant) {
-            self.deleted.retain(|_, (time, at)| now <= time.saturating_add(half_since(*at, instant)));
+            self.deleted.retain(|_, one| now <= gone_on(*one, instant));
             self.sweep_at = (!self.deleted.is_empty()).then(|| instant + SWEEP_EVERY);
         }
     }
@@ -98,12 +113,17 @@ impl Given {
                     return;
                 }
             }
-            let of_deletion = time.saturating_add(half_since(at, instant));
-            if self.of_deleted(metric, instant).is_none_or(|before| before < of_deletion) {
+            if self.of_deleted(metric, instant).is_none_or(|before| before < gone_on((time, at), instant)) {
                 self.deleted.insert(metric, (time, at));
             }
         }
     }
+}
+
+/// A time that is that of a moment, at another moment.
+fn gone_on((time, at): (i64, Instant), instant: Instant) -> i64 {
+    let left = at.saturating_duration_since(instant).min(BEFORE);
+    time.saturating_add(half_since(at, instant)) - left.as_millis() as i64
 }
 
 /// The timestamps of some runs, one each.
@@ -164,7 +184,7 @@ impl Timestamps {
         let (now, instant) = self.calendar.lock().now_at();
         let logged = logged.min(now + FURTHEST.as_micros() as i64);
         let (passed, left) = ((now - logged).max(0), (logged - now).max(0));
-        let time = logged + HIDES_AHEAD.as_micros() as i64 + passed / 2;
+        let time = logged + HIDES_AHEAD.as_micros() as i64 + ROOM + passed / 2;
         if now < time {
             let at = instant + Duration::from_micros(left.unsigned_abs());
             self.given.lock().note_deleted(metrics, (time, at), (now, instant));
@@ -201,8 +221,11 @@ impl Timestamps {
         // Not behind `last`: where that is further ahead, a calendar was once, and others would lose for as long what they write next.
         let ahead = now + HIDES_AHEAD.as_micros() as i64;
         let deleted = metrics.iter().filter_map(|metric| given.of_deleted(*metric, instant)).max();
-        let time = deleted.map_or(ahead, |deleted| ahead.max(deleted + 1));
-        given.note_deleted(metrics.iter().copied(), (time, instant), (now, instant));
+        let behind = |deleted: i64| (deleted + BEHIND_DELETION).min(now + FURTHEST_DELETION).max(deleted + 1);
+        let time = deleted.map_or(ahead, |deleted| ahead.max(behind(deleted)));
+        // As the others, once they have followed it: when the calendar is so far.
+        let at = instant + Duration::from_micros((time - ahead).unsigned_abs());
+        given.note_deleted(metrics.iter().copied(), (time + ROOM, at), (now, instant));
         given.last_deletion = time;
         time
     }
@@ -279,10 +302,11 @@ mod tests {
         let times = timestamps.take_for(&[run("c"), run("a"), run("d"), run("a"), run("b")]);
         let of_runs: Vec<i64> = (0..5).map(|place| times.of(place)).collect();
         let [first, ..] = of_runs[..] else { panic!("five runs") };
-        assert_eq!(of_runs, [before + 1, deletion + 1, first + 2, deletion + 2, deletion + 1]);
-        assert_eq!((timestamps.take(id("a")), timestamps.take(id("c"))), (deletion + 3, first + 6));
+        let later = deletion + ROOM;
+        assert_eq!(of_runs, [before + 1, later + 1, first + 2, later + 2, later + 1]);
+        assert_eq!((timestamps.take(id("a")), timestamps.take(id("c"))), (later + 3, first + 6));
         // Deleted again at once.
-        assert_eq!(timestamps.of_deletion(&[id("a")]), deletion + 4);
+        assert_eq!(timestamps.of_deletion(&[id("a")]), later + 3 + BEHIND_DELETION);
         assert_eq!(timestamps.of_deletion(&[id("c")]), deletion);
     }
 
@@ -320,24 +344,73 @@ mod tests {
     #[test]
     fn a_node_whose_calendar_is_behind_writes_after_a_deletion_in_the_order_of_its_calendar() {
         let clock = Arc::new(ManualClock::at(1_700_000_000));
-        let [deleting, following] = [(); 2].map(|()| timestamps(&clock));
+        let [deleting, following, further] = [(); 3].map(|()| timestamps(&clock));
         let deletion = deleting.of_deletion(&[id("a")]);
         // The row of the deletion has a time of a second from now.
-        following.continue_behind_deletion([id("a")].into_iter(), 1_700_000_001_000_000);
-        assert_eq!(following.take(id("a")), deletion + 1_000_001);
-        clock.advance(Duration::from_millis(900));
-        assert_eq!(following.take(id("a")), deletion + 1_000_002, "the time of the row has not come");
+        let logged = 1_700_000_001_000_000;
+        [&following, &further].iter().for_each(|of| of.continue_behind_deletion([id("a")].into_iter(), logged));
+        let mut last = deletion + 1_000_000;
+        for turn in 0..9 {
+            let of = if turn % 2 == 0 { &following } else { &further };
+            let taken = of.take(id("a"));
+            assert!(last < taken && taken < deletion + 1_000_000 + ROOM, "turn {turn}: {taken}");
+            last = taken;
+            clock.advance(Duration::from_millis(100));
+        }
         clock.advance(Duration::from_millis(300));
-        assert_eq!(following.take(id("a")), deletion + 1_100_003);
+        assert_eq!(following.take(id("a")), deletion + 1_000_000 + ROOM + 5 + 1 + 100_000, "five writes before");
         // The deleting node reads its own row.
-        deleting.continue_behind_deletion([id("a")].into_iter(), 1_700_000_001_000_000);
-        clock.advance(Duration::from_millis(1));
-        let written = following.take(id("a"));
-        clock.advance(Duration::from_millis(1));
-        assert!(written < deleting.take(id("a")), "a millisecond later");
+        deleting.continue_behind_deletion([id("a")].into_iter(), logged);
+        let mut last = 0;
+        for of in [&further, &following, &deleting, &further, &deleting, &following] {
+            clock.advance(Duration::from_millis(1));
+            let taken = of.take(id("a"));
+            assert!(last < taken, "{taken} after {last}");
+            last = taken;
+        }
         // A row of before that changes nothing.
-        following.continue_behind_deletion([id("a")].into_iter(), 1_700_000_000_500_000);
-        assert_eq!(following.take(id("a")), written + 501);
+        following.continue_behind_deletion([id("a")].into_iter(), logged - 500_000);
+        assert_eq!(following.take(id("a")), last + 1);
+    }
+
+    #[test]
+    fn a_metric_that_is_deleted_again_keeps_nothing_of_nodes_that_have_followed_the_first_deletion() {
+        for ahead in [0, 3, 8] {
+            let [clock, other_clock] = [0, ahead].map(|ahead| Arc::new(ManualClock::at(1_700_000_000 + ahead)));
+            let (deleting, other) = (timestamps(&clock), timestamps(&other_clock));
+            let (mut deletion, mut written) = (0, 0);
+            for turn in 0..4 {
+                let before = deletion;
+                deletion = deleting.of_deletion(&[id("a")]);
+                assert!(before < deletion && written < deletion, "{ahead} s, turn {turn}: {written}, {deletion}");
+                // The row of it has a time of the clock that is ahead.
+                let logged = (1_700_000_000 + ahead + 3 * turn) * 1_000_000 + 200_000;
+                let logged = logged.max(deletion - HIDES_AHEAD.as_micros() as i64 + 1);
+                let seconds = |seconds| {
+                    [&clock, &other_clock].iter().for_each(|clock| clock.advance(Duration::from_secs(seconds)))
+                };
+                seconds(1);
+                [&deleting, &other].iter().for_each(|of| of.continue_behind_deletion([id("a")].into_iter(), logged));
+                seconds(2);
+                let times = other.take_for(&vec![run("a"); 1000]);
+                assert!(deletion < times.of(0), "{ahead} s, turn {turn}: what is written after it stays");
+                written = times.of(999);
+            }
+            assert!(deletion < 1_700_000_012_000_000 + FURTHEST_DELETION);
+        }
+    }
+
+    #[test]
+    fn a_metric_that_is_deleted_all_the_time_is_not_far_ahead() {
+        let clock = Arc::new(ManualClock::at(1_700_000_000));
+        let timestamps = timestamps(&clock);
+        let mut last = 0;
+        for _ in 0..1000 {
+            let deletion = timestamps.of_deletion(&[id("a")]);
+            assert!(last < deletion && deletion < 1_700_000_000_000_000 + FURTHEST_DELETION + 1_000_000);
+            last = timestamps.take(id("a"));
+            assert!(deletion < last);
+        }
     }
 
     #[test]
@@ -348,14 +421,14 @@ mod tests {
         timestamps.continue_behind_deletion(deleted(0), 1_700_000_000_000_000);
         assert_eq!(timestamps.take(id("a")), 1_700_000_000_000_000);
         timestamps.continue_behind_deletion([id("a")].into_iter(), 1_700_000_000_000_000);
-        assert_eq!(timestamps.take(id("b")), 1_700_000_020_000_001);
+        assert_eq!(timestamps.take(id("b")), 1_700_000_020_000_001 + ROOM);
         // Those that the calendar has passed make room.
         clock.advance(Duration::from_secs(60));
         timestamps.continue_behind_deletion([id("a")].into_iter(), 1_700_000_060_000_000);
         assert_eq!(timestamps.given.lock().deleted.len(), 1);
         assert_eq!(
             (timestamps.take(id("b")), timestamps.take(id("a"))),
-            (1_700_000_060_000_000, 1_700_000_080_000_001)
+            (1_700_000_060_000_000, 1_700_000_080_000_001 + ROOM)
         );
     }
 
