@@ -227,6 +227,42 @@ def test_an_end_of_the_newest_segment_that_its_file_system_lost_is_missed(make_s
     assert run("repair", str(server.data)).returncode == 3
     status, report = verify(server.data)
     assert status == 0, report
+    # Its note stays until someone removes it, also once the other points are stored.
+    for _ in range(2):
+        server.start()
+        damage = server.get("/admin/status").json()["damage"]
+        assert "its end is missing" not in str(damage), damage
+        assert "the end of the segment was missing" in str(damage), damage
+        server.stop()
+        status, report = verify(server.data)
+        assert (status, ".cut+" in str(report["known_losses"])) == (0, True), report
+    (note,) = (server.data / "damaged").glob("*.cut+*")
+    # With the beginning of its last record, which the repair has cut out.
+    for file in [note, *(server.data / "damaged").glob("*.journal+*")]:
+        file.unlink()
     server.start()
-    damage = server.get("/admin/status").json()["damage"]
-    assert "its end is missing" not in str(damage), damage
+    assert server.get("/admin/status").json()["damage"]["findings"] == 0
+
+
+def test_a_newest_segment_with_the_bytes_of_another_file_has_lost_its_contents(make_server):
+    for garbage in (b"\xff" * 9000, b"\xff" * 1200, bytes(9000)):
+        server = make_server()
+        now = int(time.time())
+        for at in range(20):
+            server.send([(f"journalled.a{i}", now - 50 + at, float(at)) for i in range(9)])
+        server.kill()
+        segment = max((server.data / "journal").glob("*.journal"))
+        segment.write_bytes(garbage)
+        status, report = verify(server.data)
+        assert status == 1, report
+        assert [(damage["what"], damage["file"]) for damage in report["damage"]] == [
+            ("journal segment", f"journal/{segment.name}")
+        ]
+        # Also behind a stop, which stores what there is.
+        for _ in range(3):
+            server.start()
+            damage = server.get("/admin/status").json()["damage"]
+            assert damage["findings"] > 0 and segment.stem in str(damage), damage
+            server.stop()
+        kept = [file.read_bytes() for file in (server.data / "damaged").iterdir()]
+        assert garbage in kept or not any(garbage), kept

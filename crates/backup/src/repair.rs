@@ -17,7 +17,7 @@ use std::{
 
 use host::{DamagedFolder, Disk, Host, replace_file, retried};
 use ingest::wal::{
-    check_chain, kept_losses, name_of_missing, note_lengths, note_missing, notes_of_missing, read_contents,
+    check_chain, kept_losses, name_of_missing, note_cut, note_lengths, note_missing, notes_of_missing, read_contents,
     without_damage,
 };
 use metric::MetricId;
@@ -29,8 +29,8 @@ use crate::{
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
     may_start::{refuse_newer, refuse_other_kinds},
     verify::{
-        Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE, compare_with_backup, is_part,
-        lock, lock_to_read, refuse_folders, refuse_layout_1, verify,
+        CUT_SEGMENT, Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE,
+        compare_with_backup, is_part, lock, lock_to_read, refuse_folders, refuse_layout_1, verify,
     },
 };
 
@@ -128,7 +128,11 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
             }
             // The rest of the journal is as good as before.
             _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
-            _ if text.starts_with("journal/") => cut(host, &damaged, &path),
+            _ if text.starts_with("journal/") => {
+                let ends = file.faults.iter().filter(|fault| fault.what == CUT_SEGMENT);
+                let noted = ends.map(|end| note_cut(&damaged, &path, end.offset, end.offset + end.bytes).map(drop));
+                noted.collect::<std::io::Result<()>>().and_then(|()| cut(host, &damaged, &path))
+            }
             _ => Ok(()),
         };
         done.map_err(BackupError::io("repairing", &path))?;

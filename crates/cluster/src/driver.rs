@@ -124,7 +124,7 @@ impl SharedPoints for ClusterDriver {
             self.log.hides(tables.last_deletion());
             // Also after an error, unless nothing was deleted: what is deleted half hides for twenty seconds what others write, until they know of
             // it. A metric whose name is still there is deleted nowhere else.
-            if deleted.is_ok() || before < tables.last_deletion() {
+            if deleted.is_ok() || before != tables.last_deletion() {
                 self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
             }
             deleted

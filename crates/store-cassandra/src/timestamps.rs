@@ -165,7 +165,7 @@ impl Timestamps {
         self.given.lock().last
     }
 
-    /// The time of the latest deletion; 0 before the first.
+    /// The time of the latest deletion, which is that of no deletion just before it; 0 before the first.
     pub(crate) fn last_deletion(&self) -> i64 {
         self.given.lock().last_deletion
     }
@@ -223,6 +223,8 @@ impl Timestamps {
         let deleted = metrics.iter().filter_map(|metric| given.of_deleted(*metric, instant)).max();
         let behind = |deleted: i64| (deleted + BEHIND_DELETION).min(now + FURTHEST_DELETION).max(deleted + 1);
         let time = deleted.map_or(ahead, |deleted| ahead.max(behind(deleted)));
+        // The caller sees by it whether there was one.
+        let time = time + i64::from(time == given.last_deletion);
         // As the others, once they have followed it: when the calendar is so far.
         let at = instant + Duration::from_micros((time - ahead).unsigned_abs());
         given.note_deleted(metrics.iter().copied(), (time + ROOM, at), (now, instant));

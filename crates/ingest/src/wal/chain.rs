@@ -68,7 +68,7 @@ struct Seen<'a> {
 impl Seen<'_> {
     /// Whether nothing is left of what it had. Its header was on the disk before anything else said its number.
     fn has_lost_all(&self) -> bool {
-        self.header.is_none() && (self.bytes < LEAST_BYTES || self.is_zeros)
+        self.header.is_none() && (self.bytes < LEAST_BYTES || self.is_zeros || self.has_nothing)
     }
 }
 
@@ -87,7 +87,7 @@ pub(crate) fn leave_out_stored(
     let mut left_alone = Vec::new();
     let found = compare(&planned, Known { mark, newest, noted: &noted }, ours);
     for cut in &found.cut {
-        damage.report_cut(&folder.path_of(cut.segment), cut.missing(), cut.how(&*folder.disk, folder.dir()));
+        damage.report_cut(&folder.path_of(cut.segment), cut, cut.how(&*folder.disk, folder.dir()));
     }
     for other in planned.iter().filter(|planned| found.other.contains(&planned.segment.number)) {
         damage.report_other(&other.segment);
@@ -106,7 +106,7 @@ pub(crate) fn leave_out_stored(
         damage.move_stale(&stale.segment, mark.map_or(0, |mark| mark.stored_below));
     }
     for emptied in planned.extract_if(.., |planned| found.emptied.contains(&planned.segment.number)) {
-        damage.report_emptied(&emptied.segment);
+        damage.report_emptied(folder, &emptied);
     }
     for returned in planned.extract_if(.., |planned| found.returned.contains(&planned.segment.number)) {
         if let Err(error) = damage.keep_returned(folder, &returned.segment) {
@@ -172,7 +172,7 @@ pub fn check_chain(
             _ => None,
         };
         let is_zeros = header.is_none() && are_zeros(disk, &entry.path, &first);
-        let has_nothing = has_nothing(&first, bytes);
+        let has_nothing = header.is_none() && has_nothing(disk, &entry.path, &first, bytes);
         found.push((number, bytes, header, [is_zeros, has_nothing]));
     }
     found.sort_by_key(|&(number, ..)| number);
@@ -254,13 +254,9 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let bytes = |number: u64| seen.iter().find(|one| one.number == number).map(|one| one.bytes);
     found.cut = cut_ends(&kin, newest, bytes, below);
     found.synced = synced_bytes(&kin, newest);
-    // Bytes that cannot be read are no fewer.
-    let has_lost_header = |one: &Seen<'_>| one.has_nothing && newest.is_some_and(|newest| one.bytes < newest.synced);
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
-            Some(one) if one.has_lost_all() || gone == Some(number) && has_lost_header(one) => {
-                found.emptied.push(number)
-            }
+            Some(one) if one.has_lost_all() => found.emptied.push(number),
             // In the place of the newest may be another, of an earlier opening.
             Some(one) if one.header.is_none() || gone != Some(number) => {}
             _ => {

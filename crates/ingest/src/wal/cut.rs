@@ -84,6 +84,7 @@ mod tests {
             previous: Some(4),
             previous_bytes: 1234,
             previous_whole: Some(1200),
+            previous_length: Some(1300),
             repeats,
         };
         let mut bytes = segment_start(&header);

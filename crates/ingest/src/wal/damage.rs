@@ -64,8 +64,7 @@ impl JournalDamage {
     /// As [`JournalDamage::remove`], of a segment that another process wrote, which may have been missing. Returns whether it is
     /// gone: it stays as long as that cannot be known.
     pub(super) fn remove_read(&self, folder: &Folder, segment: &Segment) -> io::Result<bool> {
-        let is_a_copy = self.only_copies.lock().contains(&segment.number);
-        match if is_a_copy { Ok(false) } else { self.has_returned(segment) } {
+        match if self.has_only_copy_in(segment) { Ok(false) } else { self.has_returned(folder, segment) } {
             Ok(true) => self.keep_returned(folder, segment)?,
             Ok(false) => self.remove(folder, segment)?,
             Err(error) => {
@@ -79,10 +78,15 @@ impl JournalDamage {
         Ok(true)
     }
 
+    /// Whether damaged bytes of a segment are nowhere but in its file.
+    pub(super) fn has_only_copy_in(&self, segment: &Segment) -> bool {
+        self.only_copies.lock().contains(&segment.number)
+    }
+
     /// Removes a segment whose points are stored, for good. A file with the only copy of damaged bytes goes to the folder
     /// for what is damaged, or is renamed.
     pub(super) fn remove(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
-        if !self.only_copies.lock().contains(&segment.number) {
+        if !self.has_only_copy_in(segment) {
             let is_asked_for = self.deletions.as_ref().is_some_and(|deletions| deletions.is_noting());
             return if is_asked_for { folder.keep_since(segment) } else { folder.remove(segment) };
         }
@@ -300,26 +304,12 @@ impl JournalDamage {
         }
     }
 
-    /// Reports a segment that has lost its end.
-    pub(super) fn report_cut(&self, file: &Path, missing: u64, how: String) {
-        self.report(self.damage(MISSING_RECORDS, file, how, missing as usize));
-    }
-
     /// Reports a segment that a copy of the store wrote which went on elsewhere.
     pub(crate) fn report_other(&self, segment: &Segment) {
         let how = "it is of another timeline of this store, as from before a restore; its points go to the names that it gives, and \
                    the segment of this store that may have been here is missing"
             .to_owned();
         self.report(self.damage("journal segment", &segment.path, how, segment.bytes as usize));
-    }
-
-    /// Reports a segment that should have records, or at least a header.
-    pub(crate) fn report_emptied(&self, segment: &Segment) {
-        let how = "it has no header and no record; the points in it are lost".to_owned();
-        self.begin_noting();
-        let moved_to = self.folder.keep_note(&segment.path, &how).ok();
-        let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
-        self.report(Damage { moved_to, ..damage });
     }
 
     /// Keeps points that no metric is known for, as a segment of their own. Each comes with the time at which it was
@@ -376,9 +366,6 @@ pub(super) const UNREAD_SEGMENT: &str = "journal segment";
 
 /// What reports call the list of deletions.
 const DELETIONS: &str = "list of deletions";
-
-/// What a segment that has lost its end has lost.
-const MISSING_RECORDS: &str = "journal records";
 
 /// When records between others were accepted, in words.
 pub(super) fn accepted_when(around: (Option<Timestamp>, Option<Timestamp>)) -> String {

@@ -25,6 +25,9 @@ pub struct SegmentHeader {
     /// Up to where the previous segment had whole records on the disk then; 0 where that was not known. Segments of earlier
     /// programs do not say.
     pub previous_whole: Option<u64>,
+    /// Bytes of the previous segment when this one was begun, also those that no fsync had covered: they are on the disk once something of this
+    /// one is. Segments of earlier programs do not say.
+    pub previous_length: Option<u64>,
     /// Where the segment begins with records of others.
     pub repeats: Option<Repeats>,
 }
@@ -50,6 +53,7 @@ impl SegmentHeader {
             previous: None,
             previous_bytes: 0,
             previous_whole: None,
+            previous_length: None,
             repeats: None,
         }
     }
@@ -60,7 +64,7 @@ impl SegmentHeader {
     }
 
     pub(super) fn encode(&self, bytes: &mut Vec<u8>) {
-        let SegmentHeader { identity, segment, next_id, previous, previous_bytes, previous_whole, repeats } = self;
+        let SegmentHeader { identity, segment, next_id, previous, previous_bytes, repeats, .. } = self;
         let repeats = repeats.unwrap_or(Repeats { segment: 0, offset: 0, bytes: 0 });
         bytes.extend_from_slice(&VERSION.to_le_bytes());
         bytes.extend_from_slice(&identity.store.to_le_bytes());
@@ -78,8 +82,8 @@ impl SegmentHeader {
         if let Some(previous) = previous {
             bytes.extend_from_slice(&previous.to_le_bytes());
             bytes.extend_from_slice(&previous_bytes.to_le_bytes());
-            if let Some(whole) = previous_whole {
-                bytes.extend_from_slice(&whole.to_le_bytes());
+            for field in [self.previous_whole, self.previous_length].into_iter().map_while(|field| field) {
+                bytes.extend_from_slice(&field.to_le_bytes());
             }
         }
     }
@@ -105,6 +109,7 @@ impl SegmentHeader {
         let previous = take(&mut rest).map(u64::from_le_bytes);
         let previous_bytes = take(&mut rest).map_or(0, u64::from_le_bytes);
         let previous_whole = take(&mut rest).map(u64::from_le_bytes);
+        let previous_length = take(&mut rest).map(u64::from_le_bytes);
         let header = SegmentHeader {
             identity: Identity { store, chain },
             segment,
@@ -112,6 +117,7 @@ impl SegmentHeader {
             previous,
             previous_bytes,
             previous_whole,
+            previous_length,
             repeats,
         };
         Some((version, header))

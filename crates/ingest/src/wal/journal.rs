@@ -26,7 +26,9 @@ use parking_lot::{Mutex, MutexGuard};
 use store::JournalMark;
 
 use super::{
+    cut_end::said_of,
     damage::JournalDamage,
+    header::SegmentHeader,
     journalled::{Accepted, Journalled},
     names::UnwrittenNames,
     newest::{Newest, NewestFile},
@@ -215,29 +217,30 @@ impl Journal {
         let opening = identity.identity.chain.last().map_or(0, |opening| opening.id);
         let trim = Trim::new((segment, opening), read, mark, lowest);
         let (mut empty, mut old): (Vec<Segment>, Vec<Segment>) =
-            old.into_iter().partition(|segment| folder.is_without_records(segment));
+            old.into_iter().partition(|one| folder.is_without_records(one) && !damage.has_only_copy_in(one));
         // A segment whose records a power failure took is one that a later segment names.
         let named: Vec<u64> = old.iter().filter_map(|segment| folder.previous_of(segment)).collect();
         old.extend(empty.extract_if(.., |segment| named.contains(&segment.number)));
-        // So is one that the file next to the folder says had records, and the header of the next segment says it from here on.
         let is_ours = |newest: &Newest| identity.identity.chain.iter().any(|opening| opening.id == newest.opening);
-        let said = |old: &Segment| {
-            let of_newest =
-                newest.filter(|newest| newest.number == old.number && 0 < newest.synced && is_ours(newest))?;
-            (folder.opening_of(old) == Some(of_newest.opening)).then_some(of_newest.synced)
-        };
-        old.extend(empty.extract_if(.., |segment| said(segment).is_some()));
+        // The header of the next segment goes on with what headers and the file next to the folder say: those of segments without a record are
+        // removed now, and the file is written with the first one.
+        let headers: Vec<(u64, SegmentHeader)> =
+            old.iter().chain(&empty).filter_map(|one| Some((one.number, folder.header_of(one)?))).collect();
+        let headers: Vec<(u64, &SegmentHeader)> = headers.iter().map(|(number, header)| (*number, header)).collect();
+        let said = |number: u64| said_of(&headers, newest.filter(is_ours), number);
+        // So is one that the file next to the folder says had records.
+        old.extend(empty.extract_if(.., |segment| 0 < said(segment.number).0));
         // First, so that a segment that the store knows is never missing without a later one that explains it.
         let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
         let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
         // Those behind the last that had a record were begun, and removed without one.
         let number = newest.filter(is_ours).map_or(stored, |newest| newest.number.min(stored));
         let before = |old: &Segment| {
-            let synced = said(old).unwrap_or(0);
-            let whole = folder.whole_bytes(old).max(synced);
-            Before { number: old.number, bytes: old.bytes.max(synced), whole }
+            let (bytes, whole) = said(old.number);
+            let (bytes, whole) = (old.bytes.max(bytes), folder.whole_bytes(old).max(whole));
+            Before { number: old.number, bytes, whole, length: bytes }
         };
-        let previous = last.map_or(Before { number, bytes: 0, whole: 0 }, before);
+        let previous = last.map_or(Before { number, bytes: 0, whole: 0, length: 0 }, before);
         let (writer, begun) = Writer::new((folder.clone(), newest_file), identity, segment, previous);
         if begun.is_ok() {
             folder.remove_empty(&empty)?;

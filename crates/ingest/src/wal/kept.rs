@@ -8,6 +8,7 @@
 //! journal_00000002.journal~75-older     as before, but for 75 points; see `not_put_back.rs`
 //! journal_late-5-0.points~12-expired-…  late points whose coarse slots can never be derived again, 12
 //! journal_00000002.journal+812@1a2b3c4d damaged bytes of a segment
+//! journal_00000002.cut+812@1a2b3c4d     a note of a segment that ended at that byte, and was longer
 //! journal_00000002.nameless+0@1a2b3c4d  points whose metrics nothing names
 //! journal_00000002.missing+0@1a2b3c4d   a note of a segment that was missing; see `missing_notes.rs`
 //! ```
@@ -18,6 +19,7 @@ use host::{DirEntry, Disk};
 use store::Damage;
 
 use super::{
+    cut_end::CUT,
     damage::{JournalDamage, UNREAD_SEGMENT},
     missing_notes::{is_gone, missing},
     not_put_back::NotPutBack,
@@ -264,6 +266,12 @@ fn fixed_meaning(name: &str) -> Option<(&'static str, &'static str)> {
         Some((
             "points without a name",
             "no answer has these points of an earlier start; remove the file to end this report",
+        ))
+    } else if name.contains(CUT) {
+        Some((
+            "journal records",
+            "an earlier start or a repair found that the end of the segment was missing; the points in it are lost unless they were stored; \
+             remove the file to end this report",
         ))
     } else if name.contains(".journal+") {
         Some((

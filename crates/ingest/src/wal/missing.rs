@@ -42,6 +42,7 @@ pub fn note_missing(
                 previous: Some(before.map_or(0, |before| before.number)),
                 previous_bytes: 0,
                 previous_whole: header.previous_whole.map(|_| 0),
+                previous_length: header.previous_length.map(|_| 0),
                 ..*header
             };
             replace_file(&**disk, &segment.path, &with_header(&bytes, &noted))?;
@@ -60,6 +61,7 @@ pub fn note_missing(
         previous: Some(0),
         previous_bytes: 0,
         previous_whole: Some(0),
+        previous_length: Some(0),
         repeats: None,
     };
     folder.make()?;

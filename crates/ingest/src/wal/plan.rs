@@ -169,7 +169,7 @@ impl Folder {
             Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
         };
         let header_end = header_end(&first);
-        let has_nothing = has_nothing(&first, segment.bytes);
+        let has_nothing = header.is_none() && has_nothing(&*self.disk, &segment.path, &first, segment.bytes);
         let is_zeros = is_header_lost && are_zeros(&*self.disk, &segment.path, &first);
         Ok(Planned {
             segment,
@@ -184,20 +184,28 @@ impl Folder {
         })
     }
 
-    /// The segment with records that was before this one, where its header says.
-    pub(super) fn previous_of(&self, segment: &Segment) -> Option<u64> {
+    /// The header of a segment, where it has one that can be read.
+    pub(super) fn header_of(&self, segment: &Segment) -> Option<SegmentHeader> {
         match start(&retried(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
-            Start::Known(header) => header.previous,
+            Start::Known(header) => Some(*header),
             _ => None,
         }
     }
 
+    /// The segment with records that was before this one, where its header says.
+    pub(super) fn previous_of(&self, segment: &Segment) -> Option<u64> {
+        self.header_of(segment)?.previous
+    }
+
     /// The opening of the store that wrote a segment, where its header says.
     pub(super) fn opening_of(&self, segment: &Segment) -> Option<u64> {
-        match start(&retried(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
-            Start::Known(header) => header.identity.chain.last().map(|opening| opening.id),
-            _ => None,
-        }
+        self.header_of(segment)?.identity.chain.last().map(|opening| opening.id)
+    }
+
+    /// Whether a segment has neither a header nor a record. Not where its disk does not return it.
+    pub(super) fn has_nothing(&self, segment: &Segment) -> bool {
+        let first = retried(|| self.read_first(segment, FIRST_BYTES));
+        first.is_ok_and(|first| has_nothing(&*self.disk, &segment.path, &first, segment.bytes))
     }
 
     /// Of records that are there twice, only the later ones are read: the earlier ones are those that an fsync failed

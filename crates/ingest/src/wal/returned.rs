@@ -67,6 +67,9 @@ impl JournalDamage {
     }
 
     fn keep_to_put_back(&self, folder: &Folder, segment: &Segment, mut how: String) -> io::Result<()> {
+        if folder.has_nothing(segment) {
+            return self.move_without_records(segment);
+        }
         self.begin_noting();
         let kept = self.folder.keep_file(&segment.path, &how);
         let is_whole = self.folder.kept()?.iter().any(|entry| {
@@ -83,6 +86,15 @@ impl JournalDamage {
             folder.remove(segment)?;
             self.note_returned(segment.number, previous);
         }
+        Ok(())
+    }
+
+    /// Moves a file here that has the number of a segment, and none of its points.
+    fn move_without_records(&self, segment: &Segment) -> io::Result<()> {
+        let mut how = "it has no header and no record: no point in it is put back".to_owned();
+        let kept = self.folder.move_in(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         Ok(())
     }
 
@@ -135,8 +147,8 @@ impl JournalDamage {
     }
 
     /// Whether a file that is about to be removed is a segment that was missing.
-    pub(super) fn has_returned(&self, segment: &Segment) -> io::Result<bool> {
-        Ok(LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)?)
+    pub(super) fn has_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<bool> {
+        Ok(LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment))
     }
 
     /// Whether a start reported this number as missing, or a restored backup lacked it.

@@ -43,9 +43,12 @@ pub(super) fn are_zeros(disk: &dyn Disk, path: &Path, first: &[u8]) -> bool {
     !first.is_empty() && first.iter().all(is_zero) && read_contents(disk, path).is_ok_and(|all| all.iter().all(is_zero))
 }
 
-/// Whether a segment of so many bytes lacks a whole record, and even a header. `first` are its first.
-pub(super) fn has_nothing(first: &[u8], bytes: u64) -> bool {
-    bytes == first.len() as u64 && records(first).next().is_none()
+/// Whether a segment of so many bytes lacks a whole record, and even a header. `first` are its first. Not where the disk does not return
+/// the others.
+pub(super) fn has_nothing(disk: &dyn Disk, path: &Path, first: &[u8], bytes: u64) -> bool {
+    let is_without = |bytes: &[u8]| records(bytes).next().is_none();
+    is_without(first)
+        && (bytes <= first.len() as u64 || read_contents(disk, path).is_ok_and(|contents| is_without(&contents)))
 }
 
 impl Folder {

@@ -13,7 +13,7 @@ use std::{
 
 use host::{Call, Disk as _, FailingDisk, Host, Now, Random as _, SeededRandom, SimulatedDisk, SystemDisk};
 use metric::{MetricId, Policy};
-use store::{Identity, Incarnation};
+use store::{Identity, Incarnation, JournalMark};
 
 use super::{
     Accepted, Folder, Journal, JournalOptions, Record, Replayed, ResolvedPoint, SegmentHeader, WriterIdentity,
@@ -42,7 +42,7 @@ fn open_on(host: Host, dir: &Path) -> io::Result<Journal> {
 fn open_behind(host: Host, dir: &Path, newest: (NewestFile, Option<Newest>)) -> io::Result<Journal> {
     let identity =
         WriterIdentity { identity: identity(), next_id: Box::new(|| MetricId(9)), put_opening: Box::new(|| Ok(())) };
-    let damage = JournalDamage::in_folder(&host, dir);
+    let damage = JournalDamage::in_folder(&host, if dir.ends_with("journal") { dir.parent().unwrap() } else { dir });
     let options = JournalOptions {
         identity,
         memory_limit: 1 << 30,
@@ -141,6 +141,7 @@ fn the_schema_page_shows_the_bytes_that_are_written() {
         previous: Some(4),
         previous_bytes: 1234,
         previous_whole: Some(1200),
+        previous_length: Some(1300),
         repeats: None,
     };
     assert_eq!(hex(&segment_start(&header)), shown(1));
@@ -321,11 +322,23 @@ fn reported(dir: &Path) -> Vec<String> {
 
 /// As [`reported`], with what the file of the newest segment says. With it, segments are compared, too.
 fn reported_with(dir: &Path, newest: Option<Newest>) -> Vec<String> {
-    let (folder, damaged) = (folder(dir), tempfile::tempdir().unwrap());
-    let damage = JournalDamage::in_folder(&Host::system(), damaged.path());
+    reported_in(dir, (None, newest), tempfile::tempdir().unwrap().path())
+}
+
+/// As [`reported_with`], of a data folder.
+fn reported_of(data: &Path) -> Vec<String> {
+    let dir = data.join("journal");
+    // Its store has nothing yet.
+    let mark = JournalMark { removed_below: 0, stored_below: 0, newest: 0, opening: 0 };
+    reported_in(&dir, (Some(mark), newest_of(&SystemDisk, &dir)), data)
+}
+
+fn reported_in(dir: &Path, (mark, newest): (Option<JournalMark>, Option<Newest>), data: &Path) -> Vec<String> {
+    let folder = folder(dir);
+    let damage = JournalDamage::in_folder(&Host::system(), data);
     let (mut planned, _) = folder.plan(newest).unwrap();
     if newest.is_some() {
-        (planned, _) = leave_out_stored(&folder, &damage, planned, (None, newest), &identity(), Ok(Vec::new()));
+        (planned, _) = leave_out_stored(&folder, &damage, planned, (mark, newest), &identity(), Ok(Vec::new()));
     }
     for planned in planned {
         let bytes = folder.read_parts(&planned.segment).unwrap();
@@ -463,6 +476,155 @@ fn a_newest_segment_that_has_not_even_its_header_has_lost_its_contents() {
 }
 
 #[test]
+fn a_segment_that_others_name_and_that_has_no_record_has_lost_its_contents_whatever_its_bytes_are() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 200, 5).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let garbage =
+        |length: usize| [vec![0xff; length], b"text of another file\n".repeat(length / 21 + 1), vec![0; length]];
+    for is_newest in [true, false] {
+        if !is_newest {
+            append(&open_in(data.path()), 2, 6).unwrap();
+        }
+        let file = folder(&dir).segments().unwrap().remove(0).path;
+        let whole = std::fs::read(&file).unwrap();
+        for bytes in [40, 1500, 3000, 10_000].into_iter().flat_map(garbage).chain([whole[..60].to_vec()]) {
+            std::fs::write(&file, &bytes).unwrap();
+            let reported = reported_of(data.path());
+            assert_eq!(reported, ["journal segment"], "{} bytes as {}, newest: {is_newest}", bytes.len(), bytes[0]);
+            let kept = |entry: io::Result<std::fs::DirEntry>| std::fs::read(entry.unwrap().path()).unwrap();
+            let is_kept = std::fs::read_dir(data.path().join("damaged")).unwrap().map(kept).any(|kept| kept == bytes);
+            assert!(is_kept || bytes.iter().all(|byte| *byte == 0), "{} bytes", bytes.len());
+            std::fs::remove_dir_all(data.path().join("damaged")).unwrap();
+        }
+        std::fs::write(&file, &whole).unwrap();
+    }
+}
+
+#[test]
+fn a_segment_that_has_lost_its_contents_is_not_taken_for_one_that_is_back() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 200, 5).unwrap();
+    journal.sync().unwrap();
+    drop(journal);
+    let segment = folder(&dir).segments().unwrap().remove(0);
+    std::fs::write(&segment.path, vec![0; segment.bytes as usize]).unwrap();
+    assert_eq!(reported_of(data.path()), ["journal segment"]);
+    // As a flush does.
+    let journal = Arc::new(open_in(data.path()));
+    append(&journal, 2, 6).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    runtime.block_on(journal.trim(2)).unwrap();
+    assert!(!segment.path.exists());
+    let noted = JournalDamage::in_folder(&Host::system(), data.path()).missing().unwrap();
+    assert_eq!(noted, [1..=1], "each start reports it");
+}
+
+#[test]
+fn a_lost_end_stays_reported_once_its_segment_is_stored() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 2, 5).unwrap();
+    append(&journal, 2, 6).unwrap();
+    journal.sync().unwrap();
+    journal.note_synced();
+    let synced = journal.current().1;
+    drop(journal);
+    let segment = folder(&dir).segments().unwrap().remove(0);
+    std::fs::OpenOptions::new().write(true).open(&segment.path).unwrap().set_len(synced - 5).unwrap();
+    for _ in 0..2 {
+        assert_eq!(reported_of(data.path()), ["journal records"]);
+    }
+    let kept = || -> Vec<String> {
+        let names = std::fs::read_dir(data.path().join("damaged")).unwrap().map(|entry| entry.unwrap().file_name());
+        names.map(|name| name.into_string().unwrap()).filter(|name| name.contains(".cut+")).collect()
+    };
+    assert_eq!(kept().len(), 1, "it is noted once: {:?}", kept());
+    std::fs::remove_file(&segment.path).unwrap();
+    let damage = JournalDamage::in_folder(&Host::system(), data.path());
+    damage.report_kept();
+    let reported: Vec<_> = damage.log.examples().into_iter().map(|damage| damage.what).collect();
+    assert_eq!(reported, ["journal records"]);
+}
+
+#[test]
+fn what_is_put_on_the_disk_after_the_next_segment_was_begun_is_missed_too() {
+    for has_failed in [false, true] {
+        for (is_noted, goes_on) in [(true, false), (false, true), (false, false)] {
+            let data = tempfile::tempdir().unwrap();
+            let dir = data.path().join("journal");
+            let fails = Arc::new(AtomicBool::new(false));
+            let is_failing = fails.clone();
+            let host = failing(move |call, path| {
+                call == Call::Sync
+                    && path.extension().is_some_and(|end| end == "journal")
+                    && is_failing.swap(false, Relaxed)
+            });
+            let file = NewestFile::new(host.disk.clone(), Some(data.path()));
+            let journal = open_behind(host, &dir, (file, None)).unwrap();
+            append(&journal, 2, 5).unwrap();
+            journal.sync().unwrap();
+            let first = journal.current().1;
+            append(&journal, 2, 6).unwrap();
+            let length = journal.current().1;
+            // As an append does behind a long segment.
+            journal.exclusive().begin_segment().unwrap();
+            append(&journal, 2, 7).unwrap();
+            fails.store(has_failed, Relaxed);
+            journal.sync().unwrap();
+            if is_noted {
+                journal.note_synced();
+            }
+            if goes_on {
+                journal.exclusive().begin_segment().unwrap();
+                append(&journal, 2, 8).unwrap();
+            }
+            drop(journal);
+            let newest = newest_of(&SystemDisk, &dir);
+            assert_eq!(reported_with(&dir, newest), [""; 0]);
+            let file = folder(&dir).segments().unwrap().remove(0).path;
+            let whole = std::fs::read(&file).unwrap();
+            for cut in first - 2..length {
+                std::fs::write(&file, &whole[..cut as usize]).unwrap();
+                // The segment that repeats what an fsync failed for has it.
+                let is_lost = cut < first || (is_noted || goes_on) && !has_failed;
+                let expected = if is_lost { vec!["journal records"] } else { vec![] };
+                assert_eq!(reported_with(&dir, newest), expected, "cut at {cut}: {has_failed} {is_noted} {goes_on}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_the_header_of_a_segment_without_records_says_is_not_forgotten_with_it() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    append(&journal, 2, 5).unwrap();
+    append(&journal, 2, 6).unwrap();
+    journal.sync().unwrap();
+    let synced = journal.current().1;
+    // As a backup does.
+    journal.exclusive().begin_segment().unwrap();
+    drop(journal);
+    let file = folder(&dir).segments().unwrap().remove(0).path;
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(synced - 9).unwrap();
+    for start in 0..4 {
+        assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), ["journal records"], "start {start}");
+        let journal = open_in(data.path());
+        if start == 2 {
+            append(&journal, 2, 7).unwrap();
+        }
+    }
+}
+
+#[test]
 fn a_repair_notes_how_long_the_newest_segment_is() {
     let data = tempfile::tempdir().unwrap();
     let dir = data.path().join("journal");
@@ -513,7 +675,7 @@ fn a_header_of_an_earlier_program_says_nothing_of_the_records_of_another_process
     append(&open(dir.path()), 2, 5).unwrap();
     append(&open(dir.path()), 2, 6).unwrap();
     let header = folder(dir.path()).plan(None).unwrap().0.remove(1).header.unwrap();
-    let old = SegmentHeader { previous_whole: None, ..header };
+    let old = SegmentHeader { previous_whole: None, previous_length: None, ..header };
     let (file, second) = {
         let mut segments = folder(dir.path()).segments().unwrap();
         (segments.remove(0).path, segments.remove(0).path)

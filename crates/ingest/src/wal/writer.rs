@@ -75,10 +75,12 @@ struct Current {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Before {
     pub(super) number: u64,
-    /// Its length when it was closed; 0 where that is not known.
+    /// Its length when it was closed, as far as that is on the disk; 0 where that is not known.
     pub(super) bytes: u64,
     /// The end of its last whole record; 0 where that is not known.
     pub(super) whole: u64,
+    /// Its length when it was closed: all of that is on the disk once something of the one behind it is.
+    pub(super) length: u64,
 }
 
 impl Current {
@@ -94,7 +96,7 @@ impl Current {
 
     /// The last segment that has records, up to this one.
     fn last_with_records(&self) -> Before {
-        let this = Before { number: self.number, bytes: self.length, whole: self.length };
+        let this = Before { number: self.number, bytes: self.length, whole: self.length, length: self.length };
         if self.start < self.length { this } else { self.previous }
     }
 }
@@ -330,7 +332,9 @@ impl Writer {
         let (segment, offset) = self.unsynced_from;
         let repeats = Repeats { segment, offset, bytes: policies.len() as u64 + self.unsynced.bytes() };
         let previous = self.current.last_with_records();
+        // What no fsync covers is not there, but in the new one.
         let known = self.known_of(previous);
+        let known = Before { length: known.bytes, ..known };
         let new = begin(&self.folder, &self.identity, self.current.number + 1, known, Some(repeats))?;
         let pieces = std::iter::once(&policies[..]).chain(self.unsynced.pieces());
         let written = pieces.filter(|piece| !piece.is_empty()).try_for_each(|piece| new.file.write_shared(piece));
@@ -380,6 +384,7 @@ fn begin(
         previous: Some(previous.number),
         previous_bytes: previous.bytes,
         previous_whole: Some(previous.whole),
+        previous_length: Some(previous.length),
         repeats,
     };
     folder.create(header)

@@ -1,0 +1,40 @@
+//! Reports of segments that have lost their end, or all that they had.
+
+use std::path::Path;
+
+use store::Damage;
+
+use super::{
+    cut_end::{CutEnd, note_cut},
+    damage::{JournalDamage, UNREAD_SEGMENT},
+    plan::Planned,
+    segment::Folder,
+};
+
+/// What a segment that has lost its end has lost.
+const MISSING_RECORDS: &str = "journal records";
+
+impl JournalDamage {
+    /// Reports a segment that has lost its end.
+    pub(super) fn report_cut(&self, file: &Path, cut: &CutEnd, how: String) {
+        // Once its points are stored, nothing else says it.
+        let moved_to = note_cut(&self.folder, file, cut.there, cut.synced).ok();
+        self.report(Damage { moved_to, ..self.damage(MISSING_RECORDS, file, how, cut.missing() as usize) });
+    }
+
+    /// Reports a segment that should have records, or at least a header.
+    pub(super) fn report_emptied(&self, folder: &Folder, emptied: &Planned) {
+        let segment = &emptied.segment;
+        let mut how = "it has no header and no record; the points in it are lost".to_owned();
+        self.begin_noting();
+        let moved_to = self.folder.keep_note(&segment.path, &how).ok();
+        // Zeros are nothing to look at.
+        if !emptied.is_zeros && 0 < segment.bytes {
+            let read = folder.read(segment);
+            let kept = read.and_then(|bytes| self.folder.keep_bytes(&segment.path, 0, &bytes, &how));
+            let _ = self.or_stays(&[segment], kept, &mut how);
+        }
+        let damage = self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to, ..damage });
+    }
+}
