@@ -297,3 +297,20 @@ def test_a_command_does_not_wait_for_what_does_not_speak_http(make_server, tmp_p
     done = run("backup", str(tmp_path / "backups"), "--admin", f"127.0.0.1:{server.ports['line']}")
     assert done.returncode == 1 and "does not answer over HTTP within 10 seconds" in done.stderr, done.stderr
     assert time.monotonic() - began < 30
+
+
+def test_a_backup_of_logs_and_segments_that_have_lost_their_end_says_so(make_server, tmp_path):
+    server = make_server()
+    now = int(time.time())
+    for at in range(20):
+        server.send([(f"a.b{at}", now - 50 + at, 1.0)])
+        assert server.post("/admin/flush").status_code == 200 or at
+    server.stop()
+    (log,) = (server.data / "store" / "names").glob("*.log")
+    with log.open("r+b") as file:
+        file.truncate(log.stat().st_size // 2)
+    server.start()
+    done = run("backup", str(tmp_path / "backups"), "--http", f"127.0.0.1:{server.ports['http']}")
+    assert done.returncode == 3 and "store/names" in done.stdout + done.stderr, done
+    (made,) = (tmp_path / "backups").iterdir()
+    assert run("verify", str(made)).returncode == 1

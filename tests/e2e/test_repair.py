@@ -266,3 +266,85 @@ def test_a_newest_segment_with_the_bytes_of_another_file_has_lost_its_contents(m
             server.stop()
         kept = [file.read_bytes() for file in (server.data / "damaged").iterdir()]
         assert garbage in kept or not any(garbage), kept
+
+
+def journalled(make_server, segments=3):
+    """A stopped data folder whose journal has several segments with points that are not stored, and the points of each."""
+    server = make_server()
+    now = int(time.time())
+    # The store knows how far the journal is stored.
+    server.send([("stored.a", now - 50, 1.0)])
+    assert server.post("/admin/flush").status_code == 200
+    points = {}
+    for segment in range(segments):
+        points[segment] = [(f"journalled.a{segment}", now - 600 + at, float(at)) for at in range(60)]
+        server.send(points[segment])
+        if segment + 1 < segments:
+            # A backup begins the next segment.
+            made = run("backup", str(server.folder / f"backups-{segment}"), "--http", f"127.0.0.1:{server.ports['http']}")
+            assert made.returncode == 0, made
+    noted = server.data / "segments"
+    eventually(lambda: "synced" in noted.read_text(), True, seconds=20)
+    server.kill()
+    files = sorted((server.data / "journal").glob("*.journal"))
+    assert len(files) == segments, files
+    return server, files, points
+
+
+def is_there(server, points):
+    expected = {at: value for _, at, value in points}
+    return server.points(points[0][0], **{"from": min(expected) - 1, "until": max(expected)}) == expected
+
+
+def test_a_repair_puts_exchanged_segments_right_and_reports_a_missing_one_with_another_in_its_place(make_server):
+    server, files, points = journalled(make_server)
+    first, last = files[0].read_bytes(), files[2].read_bytes()
+    files[0].write_bytes(last)
+    files[2].write_bytes(first)
+    assert verify(server.data)[0] == 1
+    assert run("repair", str(server.data)).returncode in (0, 3)
+    status, report = verify(server.data)
+    assert (status, report["known_losses"]) == (0, []), report
+    assert [file.read_bytes() for file in (files[0], files[2])] == [first, last]
+    server.start()
+    assert all(is_there(server, of_segment) for of_segment in points.values())
+    server.kill()
+
+    # A copy of another one in the place of the newest.
+    files[2].write_bytes(first)
+    assert run("repair", str(server.data)).returncode == 3
+    status, report = verify(server.data)
+    assert status == 0 and "missing" in str(report["known_losses"]), report
+    for _ in range(2):
+        server.start()
+        damage = server.get("/admin/status").json()["damage"]
+        assert files[2].stem in str(damage), damage
+        assert is_there(server, points[0] + points[1])
+        server.stop()
+
+
+def test_a_repair_of_a_folder_with_the_spec_of_another_store_is_one_that_starts(make_server, tmp_path):
+    server, files, points = journalled(make_server)
+    other = make_server()
+    other.send([("other.a", int(time.time()), 1.0)])
+    other.stop()
+    (server.data / "store" / "spec").write_bytes((other.data / "store" / "spec").read_bytes())
+    assert run("repair", str(server.data)).returncode in (0, 1, 3)
+    server.start()
+    assert all(is_there(server, of_segment) for of_segment in points.values())
+
+
+def test_a_missing_spec_hides_no_lost_end_of_the_journal(make_server):
+    server, files, points = journalled(make_server)
+    (server.data / "store" / "spec").unlink()
+    with files[-1].open("r+b") as file:
+        file.truncate(files[-1].stat().st_size - 400)
+    status, report = verify(server.data)
+    assert status == 1 and "its end is missing" in str(report["damage"]), report
+    assert run("repair", str(server.data)).returncode == 3
+    status, report = verify(server.data)
+    assert status == 0 and ".cut+" in str(report["known_losses"]), report
+    server.start()
+    damage = server.get("/admin/status").json()["damage"]
+    assert "the end of the segment was missing" in str(damage), damage
+    assert is_there(server, points[0] + points[1])

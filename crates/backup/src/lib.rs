@@ -21,6 +21,7 @@ mod manifest;
 mod restore;
 mod verify;
 
+mod misnamed;
 mod repair;
 mod same_names;
 mod scrub;

@@ -19,7 +19,7 @@ use crate::{
     pace::Pace,
     read_once::read_rows,
     segments,
-    verify::{Checked, SEGMENT, check, log_of},
+    verify::{Checked, Report, SEGMENT, check, compare_parts, log_of},
 };
 
 /// A backup that was made.
@@ -196,6 +196,7 @@ impl Making<'_> {
         let lacking = made.damaged.iter().map(|file| file.path.to_string_lossy().into_owned());
         made.manifest.lacking = lacking.filter(|path| !has(path)).collect::<BTreeSet<_>>().into_iter().collect();
         made.manifest.files.sort_by(|a, b| a.path.cmp(&b.path));
+        self.compare(&mut made)?;
         self.check_files(&made.manifest)?;
         let seal = || {
             // Before the manifest: where it is, everything that it names is.
@@ -212,6 +213,21 @@ impl Making<'_> {
         };
         seal().map_err(BackupError::io("writing", &made.path))?;
         Ok(made)
+    }
+
+    /// Reports what only a comparison of files shows: logs and segments that have lost their end, or whose others are missing.
+    fn compare(&self, made: &mut Made) -> Result<(), BackupError> {
+        let mut report = Report::default();
+        compare_parts(self.disk, self.draft, self.moment.store, &mut report)?;
+        let lacking = |path: &Path| made.manifest.lacking.iter().any(|one| segments::first_of(Path::new(one)) == path);
+        for found in report.files.into_iter().filter(|found| !found.faults.is_empty() && !lacking(&found.path)) {
+            match made.damaged.iter_mut().find(|file| file.path == found.path) {
+                // What is wrong with its bytes is said.
+                Some(_) => {}
+                None => made.damaged.push(found),
+            }
+        }
+        Ok(())
     }
 
     /// Where folders cannot be locked, another server may have taken this backup for an interrupted one.

@@ -21,16 +21,18 @@ use ingest::wal::{
     without_damage,
 };
 use metric::MetricId;
-use store_embedded::{EmbeddedOptions, has_noted_losses, identity_of, lost_rows, read_journal_mark, remade_manifest};
+use store_embedded::{EmbeddedOptions, has_noted_losses, lost_rows, read_journal_mark, remade_manifest};
 
 use crate::{
     error::{BackupError, with_next_step},
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
     may_start::{refuse_newer, refuse_other_kinds},
+    misnamed::put_right,
     verify::{
         CUT_SEGMENT, Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE,
-        compare_with_backup, is_part, lock, lock_to_read, refuse_folders, refuse_layout_1, verify,
+        compare_with_backup, identity_for_journal, is_part, lock, lock_to_read, refuse_folders, refuse_layout_1,
+        verify,
     },
 };
 
@@ -101,10 +103,27 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         return Ok(Repaired { before, after: None, names, given_up, unread });
     }
     let damaged = DamagedFolder::new(host, data);
-    let (journal, identity, mark) = (data.join("journal"), identity_of(disk, &store), read_journal_mark(disk, &store));
-    let compared = identity.as_ref().map(|identity| check_chain(disk, &journal, mark, identity)).transpose();
-    let missing = compared.map_err(BackupError::io("reading", &journal))?.unwrap_or_default().missing;
-    for file in before.files.iter().filter(|file| !file.faults.is_empty()) {
+    let (journal, identity, mark) =
+        (data.join("journal"), identity_for_journal(disk, data), read_journal_mark(disk, &store));
+    let compare = || {
+        let compared = identity.as_ref().map(|identity| check_chain(disk, &journal, mark, identity)).transpose();
+        compared.map_err(BackupError::io("reading", &journal)).map(Option::unwrap_or_default)
+    };
+    let misnamed = compare()?.misnamed;
+    let found = match misnamed.is_empty() {
+        true => before.clone(),
+        false => {
+            put_right(disk, &damaged, &journal, &misnamed).map_err(BackupError::io("repairing", &journal))?;
+            verify(disk, data)?
+        }
+    };
+    // Several in a row are one note, as a start writes it. Other files may have their names.
+    for (first, last) in compare()?.missing {
+        let note = journal.join(name_of_missing(first, last));
+        let noted = damaged.keep_note(&note, "the segment of the journal is missing, found by a repair");
+        noted.map_err(BackupError::io("repairing", &journal))?;
+    }
+    for file in found.files.iter().filter(|file| !file.faults.is_empty()) {
         let path = data.join(&file.path);
         let text = file.path.to_string_lossy();
         let done = match &*text {
@@ -120,12 +139,6 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
                 .keep_note(&path, EMPTIED)
                 .and_then(|_| damaged.move_in(&path, "it has lost its contents; put aside by a repair"))
                 .map(drop),
-            _ if file.faults.iter().any(|fault| fault.what == SEGMENT) && !disk.exists(&path) => {
-                // Several in a row are one note, as a start writes it.
-                let ends = missing.iter().find(|&&(first, _)| path == journal.join(name_of_missing(first, first)));
-                let note = ends.map_or(path.clone(), |&(first, last)| journal.join(name_of_missing(first, last)));
-                damaged.keep_note(&note, "the segment of the journal is missing, found by a repair").map(drop)
-            }
             // The rest of the journal is as good as before.
             _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
             _ if text.starts_with("journal/") => {
@@ -137,8 +150,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         };
         done.map_err(BackupError::io("repairing", &path))?;
     }
-    note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
     if let Some(identity) = identity {
+        // Only what was looked for: a start says the rest.
+        note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
         let noted = note_missing(&host.disk, &journal, mark, &identity);
         noted.map_err(BackupError::io("repairing", &journal))?;
     }

@@ -15,6 +15,16 @@ pub(crate) fn has_number(file: &Path) -> bool {
     file.starts_with("journal") && file.extension().is_some_and(|end| end == "journal")
 }
 
+/// Where the first of several segments in a row would be, which a backup lacks under one name (`journal/00000007-00000008.journal`); the
+/// path itself of others.
+pub(crate) fn first_of(lacking: &Path) -> PathBuf {
+    let stem = lacking.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+    match stem.split_once('-').filter(|_| has_number(lacking)) {
+        Some((first, _)) => lacking.with_file_name(format!("{first}.journal")),
+        None => lacking.to_owned(),
+    }
+}
+
 /// A file in `damaged/` that each start reports, in the form of damaged bytes of the segment.
 pub(crate) fn note(segment: &Path, unread: u64) -> (PathBuf, String) {
     let name = segment.file_name().unwrap_or_default().to_string_lossy();

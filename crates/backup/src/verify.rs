@@ -23,7 +23,7 @@ use crate::{
     files::{files_and_folders, hash},
     manifest::{self, Manifest},
     may_start::{refuse_newer, refuse_other_kinds},
-    same_names,
+    same_names, segments,
 };
 
 /// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
@@ -297,45 +297,24 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         }
     }
     compare_with_manifest(disk, data, store, &mut report);
+    // Where the spec is of another store, damaged or missing, a start makes it again, and compares the journal with that.
+    if is_journal_read && let Some(identity) = identity_for_journal(disk, data) {
+        let compared = compare_with_journal(disk, data, &identity, &mut report);
+        compared.map_err(BackupError::io("reading", &data.join("journal")))?;
+    }
     match foreign {
         Some(ours) => {
             let how = format!("it is of another store than the files next to it, which are of the store {ours:032x}");
             report.add(PathBuf::from("store/spec"), DamagedPart::of_file("spec", 0, how));
-            // A start makes the spec again, and compares the journal with that.
-            let (journal, ours) = (data.join("journal"), Identity { store: ours, ..Identity::default() });
-            if is_journal_read {
-                let found = check_chain(disk, &journal, None, &ours).map_err(BackupError::io("reading", &journal))?;
-                add_foreign(found.foreign, ours.store, &mut report);
-            }
         }
         None => {
-            if is_journal_read {
-                let compared = compare_with_journal(disk, data, &mut report);
-                compared.map_err(BackupError::io("reading", &data.join("journal")))?;
-            }
             let found =
                 find_other_timelines(disk, data, &mut report).and_then(|()| find_unlisted(disk, data, &mut report));
             found.map_err(BackupError::io("reading", &data.join("store")))?;
         }
     }
     add_misplaced(disk, &data.join("store"), &mut report);
-    for (log, what) in LOGS {
-        let dir = data.join(log);
-        let missing = missing_logs(disk, &dir, store).map_err(BackupError::io("reading", &dir))?;
-        for (path, bytes) in missing {
-            let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
-            report.files.push(Checked::missing(path, what, bytes, "is missing: a later file names it"));
-        }
-    }
-    for (first, last) in lost_names(disk, &data.join("store")) {
-        let how = "the end of the log is missing: rows of later metrics are stored, and nothing names them";
-        let part = DamagedPart { metrics: Some((first, last)), ..DamagedPart::of_file("names record", 0, how) };
-        report.add(PathBuf::from(LOGS[0].0), part);
-    }
-    for (folder, how) in cut_logs(disk, &data.join("store")) {
-        let what = if folder == "names" { "names record" } else { "event" };
-        report.add(Path::new("store").join(folder), DamagedPart::of_file(what, 0, how));
-    }
+    compare_logs(disk, data, store, &mut report)?;
     let spec = PathBuf::from("store/spec");
     find_known_losses(disk, &data.join("store"), &mut report);
     if let Some((how, metrics)) = same_names::find(disk, &data.join("store")) {
@@ -358,6 +337,42 @@ pub fn verify(disk: &dyn Disk, data: &Path) -> Result<Report, BackupError> {
         report.files.push(Checked::missing(spec, "spec", 0, "is missing"));
     }
     Ok(report)
+}
+
+/// Looks for what the journal and the logs of a finished backup lack, each compared with the other files.
+pub(crate) fn compare_parts(
+    disk: &dyn Disk,
+    backup: &Path,
+    store: u128,
+    report: &mut Report,
+) -> Result<(), BackupError> {
+    if let Some(identity) = identity_for_journal(disk, backup) {
+        let compared = compare_with_journal(disk, backup, &identity, report);
+        compared.map_err(BackupError::io("reading", &backup.join("journal")))?;
+    }
+    compare_logs(disk, backup, Some(store), report)
+}
+
+/// Looks for files of logs that others name, and for logs that have lost their end.
+fn compare_logs(disk: &dyn Disk, data: &Path, store: Option<u128>, report: &mut Report) -> Result<(), BackupError> {
+    for (log, what) in LOGS {
+        let dir = data.join(log);
+        let missing = missing_logs(disk, &dir, store).map_err(BackupError::io("reading", &dir))?;
+        for (path, bytes) in missing {
+            let path = path.strip_prefix(data).unwrap_or(&path).to_owned();
+            report.files.push(Checked::missing(path, what, bytes, "is missing: a later file names it"));
+        }
+    }
+    for (first, last) in lost_names(disk, &data.join("store")) {
+        let how = "the end of the log is missing: rows of later metrics are stored, and nothing names them";
+        let part = DamagedPart { metrics: Some((first, last)), ..DamagedPart::of_file("names record", 0, how) };
+        report.add(PathBuf::from(LOGS[0].0), part);
+    }
+    for (folder, how) in cut_logs(disk, &data.join("store")) {
+        let what = if folder == "names" { "names record" } else { "event" };
+        report.add(Path::new("store").join(folder), DamagedPart::of_file(what, 0, how));
+    }
+    Ok(())
 }
 
 /// Looks for files of a timeline of the store that was given up: the ids in them are of other metrics.
@@ -462,7 +477,8 @@ pub(crate) fn compare_with_backup(disk: &dyn Disk, backup: &Path, manifest: &Man
     report.files.retain(|file| file.path != Path::new(manifest::FILE));
     for lacking in manifest.lacking.iter().map(Path::new).filter(|path| !disk.exists(&backup.join(path))) {
         let files = report.files.len();
-        report.files.retain(|file| file.path != lacking);
+        let path = segments::first_of(lacking);
+        report.files.retain(|file| file.path != path);
         if report.files.len() < files {
             let how = "the backup lacks it, as it says: a restore gives up what it had".to_owned();
             let loss = KnownLoss { file: lacking.to_owned(), how, metrics: None, span: None };
@@ -655,6 +671,22 @@ fn segment(number: u64) -> PathBuf {
     PathBuf::from(format!("journal/{number:08}.journal"))
 }
 
+/// The store that owns the journal, and its openings: those of the spec, or where that is of another store, damaged or missing, those that
+/// the journal itself knows.
+pub(crate) fn identity_for_journal(disk: &dyn Disk, data: &Path) -> Option<Identity> {
+    let store = data.join("store");
+    let named = identity_of(disk, &store);
+    // No store has the number 0.
+    let foreign = other_store(disk, &store, named.as_ref().map_or(0, |named| named.store));
+    match (named, foreign) {
+        (Some(named), None) => Some(named),
+        (_, foreign) => {
+            let of_journal = ingest::wal::identity_of_newest(disk, &data.join("journal"), foreign);
+            of_journal.or(foreign.map(|store| Identity { store, ..Identity::default() }))
+        }
+    }
+}
+
 /// Adds segments of the journal that belong to other stores, by their numbers.
 fn add_foreign(foreign: impl IntoIterator<Item = (u64, u128)>, ours: u128, report: &mut Report) {
     for (number, theirs) in foreign {
@@ -667,10 +699,8 @@ fn add_foreign(foreign: impl IntoIterator<Item = (u64, u128)>, ours: u128, repor
 }
 
 /// Looks for segments of the journal that the store or another segment knows, and for those that came back.
-fn compare_with_journal(disk: &dyn Disk, data: &Path, report: &mut Report) -> io::Result<()> {
-    let store = data.join("store");
-    let Some(identity) = identity_of(disk, &store) else { return Ok(()) };
-    let found = check_chain(disk, &data.join("journal"), read_journal_mark(disk, &store), &identity)?;
+fn compare_with_journal(disk: &dyn Disk, data: &Path, identity: &Identity, report: &mut Report) -> io::Result<()> {
+    let found = check_chain(disk, &data.join("journal"), read_journal_mark(disk, &data.join("store")), identity)?;
     for (first, last) in found.missing {
         let how = if first == last {
             "is missing".to_owned()

@@ -8,7 +8,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     ops::RangeInclusive,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
 use host::{Disk, Open};
@@ -142,6 +142,24 @@ fn compare(planned: &[Planned], known: Known<'_>, ours: &Identity) -> Compared {
         })
         .collect();
     compare_seen(&all, known, ours)
+}
+
+/// The store and the openings that the newest segment with a header names; of this store, where that is known. `None` where no segment does.
+pub fn identity_of_newest(disk: &dyn Disk, journal: &Path, store: Option<u128>) -> Option<Identity> {
+    let mut files: Vec<_> = disk.read_dir(journal).ok()?.into_iter().map(|entry| entry.path).collect();
+    files.retain(|path| path.extension().is_some_and(|end| end == "journal"));
+    files.sort();
+    let header_of = |path: &PathBuf| {
+        let file = disk.open(path, Open::Read).ok()?;
+        let mut first = vec![0; SEARCHED.min(file.len().ok()? as usize)];
+        file.read_exact_at(&mut first, 0).ok()?;
+        match start(&first) {
+            Start::Known(header) => Some(header.identity),
+            _ => None,
+        }
+    };
+    let is_of = |identity: &Identity| store.is_none_or(|store| store == identity.store) && !identity.chain.is_empty();
+    files.iter().rev().filter_map(header_of).find(is_of)
 }
 
 /// Compares the segments of a folder that no process uses.
