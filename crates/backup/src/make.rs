@@ -221,10 +221,9 @@ impl Making<'_> {
         compare_parts(self.disk, self.draft, self.moment.store, &mut report)?;
         let lacking = |path: &Path| made.manifest.lacking.iter().any(|one| segments::first_of(Path::new(one)) == path);
         for found in report.files.into_iter().filter(|found| !found.faults.is_empty() && !lacking(&found.path)) {
-            match made.damaged.iter_mut().find(|file| file.path == found.path) {
-                // What is wrong with its bytes is said.
-                Some(_) => {}
-                None => made.damaged.push(found),
+            // What is wrong with its bytes, or with a file of its folder, is said.
+            if !made.damaged.iter().any(|file| file.path.starts_with(&found.path)) {
+                made.damaged.push(found);
             }
         }
         Ok(())

@@ -151,7 +151,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         done.map_err(BackupError::io("repairing", &path))?;
     }
     if let Some(identity) = identity {
-        // Only what was looked for: a start says the rest.
+        // Only what is known: a start says the rest.
         note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
         let noted = note_missing(&host.disk, &journal, mark, &identity);
         noted.map_err(BackupError::io("repairing", &journal))?;
