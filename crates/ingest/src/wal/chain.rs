@@ -15,9 +15,10 @@ use host::{Disk, Open};
 use store::{Identity, JournalMark, LAST_NUMBER};
 
 use super::{
-    cut_end::{CutEnd, cut_ends, synced_bytes},
+    cut_end::{CutEnd, cut_ends},
     damage::JournalDamage,
     header::SegmentHeader,
+    lengths::Lengths,
     missing_notes::all_noted,
     newest::{Newest, newest_of},
     plan::Planned,
@@ -270,8 +271,9 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
         }
     }
     let bytes = |number: u64| seen.iter().find(|one| one.number == number).map(|one| one.bytes);
-    found.cut = cut_ends(&kin, newest, bytes, below);
-    found.synced = synced_bytes(&kin, newest);
+    let lengths = Lengths::new(kin.iter().copied(), newest);
+    found.cut = cut_ends(&lengths, bytes, below);
+    found.synced = lengths.whole();
     for number in known.into_iter().filter(|&number| below <= number) {
         match seen.iter().find(|one| one.number == number) {
             Some(one) if one.has_lost_all() => found.emptied.push(number),

@@ -1,11 +1,7 @@
 //! Segments that have lost their end, exactly behind a record or within one, and the notes of it: in the next segment, and of
-//! the newest one in the file next to the journal's folder.
-//!
-//! The header of the next segment says how many bytes of the one before were on the disk when it was begun, and how long it was. The
-//! file `segments` says it of the newest, some seconds late. A segment may be longer: nothing says that what no fsync covered is
-//! lost. But files are put on the disk in their order: once something of a later segment is there, so is all of the ones before.
+//! the newest one in the file next to the journal's folder (`lengths.rs`).
 
-use std::{collections::BTreeMap, io, ops::Range, path::Path, sync::Arc};
+use std::{io, ops::Range, path::Path, sync::Arc};
 
 use host::{DamagedFolder, Disk, replace_file};
 use metric::Timestamp;
@@ -13,6 +9,7 @@ use metric::Timestamp;
 use super::{
     damage::accepted_when,
     header::SegmentHeader,
+    lengths::{Lengths, Said},
     newest::{Newest, NewestFile, newest_of},
     reader::{Start, records, start},
     record::{MAGIC_BYTES, Record, segment_start},
@@ -72,123 +69,21 @@ pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64
 
 /// The segments at or above `below` that are shorter than a later one of the same writers says, or than the file of the newest
 /// does. `bytes` is the length of a file, if there is one.
-pub(super) fn cut_ends(
-    headers: &[(u64, &SegmentHeader)],
-    newest: Option<Newest>,
-    bytes: impl Fn(u64) -> Option<u64>,
-    below: u64,
-) -> Vec<CutEnd> {
-    let cut = |&(next, header): &(u64, &SegmentHeader)| {
-        let segment = header.previous.filter(|&previous| below <= previous)?;
-        let Said { bytes: synced, .. } = said_by(headers, newest, (next, header))?;
-        let there = bytes(segment).filter(|&there| there < synced)?;
-        Some(CutEnd { segment, there, synced, next: Some(next) })
+pub(super) fn cut_ends(lengths: &Lengths<'_>, bytes: impl Fn(u64) -> Option<u64>, below: u64) -> Vec<CutEnd> {
+    let cut = |(next, segment, said): (u64, u64, Said)| {
+        let there = bytes(segment).filter(|&there| below <= segment && there < said.bytes)?;
+        Some(CutEnd { segment, there, synced: said.bytes, next: Some(next) })
     };
-    let cut_newest =
-        newest_synced(headers, newest).filter(|&(segment, _)| below <= segment).and_then(|(segment, synced)| {
-            let there = bytes(segment).filter(|&there| there < synced)?;
-            Some(CutEnd { segment, there, synced, next: None })
-        });
-    let mut found: Vec<CutEnd> = headers.iter().filter_map(cut).collect();
+    let cut_newest = lengths.of_newest().filter(|&(segment, _)| below <= segment).and_then(|(segment, synced)| {
+        let there = bytes(segment).filter(|&there| there < synced)?;
+        Some(CutEnd { segment, there, synced, next: None })
+    });
+    let mut found: Vec<CutEnd> = lengths.by_headers().filter_map(cut).collect();
     match cut_newest.and_then(|newest| found.iter_mut().find(|cut| cut.segment == newest.segment)) {
         Some(cut) => cut.synced = cut.synced.max(cut_newest.map_or(0, |newest| newest.synced)),
         None => found.extend(cut_newest),
     }
     found
-}
-
-/// The newest segment, and how many bytes of it are whole records that were on the disk, where its file says that of the segment
-/// that is there.
-pub(super) fn newest_synced(headers: &[(u64, &SegmentHeader)], newest: Option<Newest>) -> Option<(u64, u64)> {
-    let newest = newest.filter(|newest| 0 < newest.synced)?;
-    let (_, header) = headers.iter().find(|(number, _)| *number == newest.number)?;
-    // An earlier opening may have begun another with the same number.
-    let writer = header.identity.chain.last()?;
-    (writer.id == newest.opening).then_some((newest.number, newest.synced))
-}
-
-/// What a header says of the segment before it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Said {
-    /// Bytes that were on the disk.
-    bytes: u64,
-    /// Up to where these were whole records, where that is said.
-    whole: Option<u64>,
-}
-
-/// What the header of a segment says of the one before it, which is there: how much of that was on the disk when this one was begun, or
-/// all that it had then, where something of this one was put on the disk.
-fn said_by(
-    headers: &[(u64, &SegmentHeader)],
-    newest: Option<Newest>,
-    (number, header): (u64, &SegmentHeader),
-) -> Option<Said> {
-    let (_, before) = headers.iter().find(|&&(number, _)| Some(number) == header.previous)?;
-    // Another copy of the store may have gone on with the same number.
-    let writer = before.identity.chain.last().filter(|writer| has_opening(header, writer.id))?;
-    let said = Said { bytes: header.previous_bytes, whole: header.previous_whole };
-    let Some(length) = header.previous_length.filter(|&length| said.bytes < length) else { return Some(said) };
-    let is_of_writer = |header: &SegmentHeader| header.identity.chain.last().is_some_and(|last| last.id == writer.id);
-    // What an fsync failed for is in a later segment.
-    let repeats = |one: &SegmentHeader| one.repeats.is_some_and(|repeats| repeats.segment <= before.segment);
-    let is_repeated = headers.iter().any(|&(_, one)| before.segment < one.segment && is_of_writer(one) && repeats(one));
-    let is_noted = newest_synced(headers, newest).is_some_and(|(newest, _)| {
-        number <= newest && headers.iter().any(|&(number, one)| number == newest && is_of_writer(one))
-    });
-    let says_more = |&&(_, one): &&(u64, &SegmentHeader)| {
-        let of = headers.iter().find(|&&(number, _)| Some(number) == one.previous);
-        let has_synced =
-            |&(of, header): &(u64, &SegmentHeader)| number <= of && header_bytes(header) < one.previous_bytes;
-        is_of_writer(one) && of.is_some_and(|of| is_of_writer(of.1) && has_synced(of))
-    };
-    let is_synced = is_noted || headers.iter().any(|one| says_more(&one));
-    Some(if is_of_writer(header) && is_synced && !is_repeated {
-        Said { bytes: length, whole: Some(length) }
-    } else {
-        said
-    })
-}
-
-/// Bytes of a header at the beginning of a segment.
-fn header_bytes(header: &SegmentHeader) -> u64 {
-    segment_start(header).len() as u64
-}
-
-/// How many bytes of a segment were on the disk, by the headers behind it and by the file of the newest, and up to where these were whole
-/// records; 0 where nothing is said.
-pub(super) fn said_of(headers: &[(u64, &SegmentHeader)], newest: Option<Newest>, number: u64) -> (u64, u64) {
-    let of_number = headers.iter().filter(|(_, header)| header.previous == Some(number));
-    let said = of_number.filter_map(|&one| said_by(headers, newest, one));
-    let newest = newest_synced(headers, newest).filter(|&(newest, _)| newest == number).map(|(_, synced)| synced);
-    let of_newest = newest.map(|synced| Said { bytes: synced, whole: Some(synced) });
-    let all = said.chain(of_newest).map(|said| (said.bytes, said.whole.unwrap_or(0)));
-    all.fold((0, 0), |(bytes, whole), one| (one.0.max(bytes), one.1.max(whole)))
-}
-
-/// How many bytes of segments are whole records that were on the disk, by their numbers. The process that wrote a segment knows
-/// it, and so does a later one that has read it. Headers of earlier programs say it only of segments of the same process: a later
-/// one counted the end of a write that a crash cut off as there.
-pub(super) fn synced_bytes(headers: &[(u64, &SegmentHeader)], newest: Option<Newest>) -> BTreeMap<u64, u64> {
-    let writer_of = |header: &SegmentHeader| header.identity.chain.last().map(|opening| opening.id);
-    let synced = |&(number, header): &(u64, &SegmentHeader)| {
-        let (segment, before) = headers.iter().find(|&&(number, _)| Some(number) == header.previous)?;
-        let writer = writer_of(before)?;
-        let said = said_by(headers, newest, (number, header))?;
-        match said.whole {
-            Some(whole) => Some((*segment, whole)),
-            None if writer_of(header) == Some(writer) => Some((*segment, said.bytes)),
-            None => None,
-        }
-    };
-    let mut found: BTreeMap<u64, u64> = headers.iter().filter_map(synced).collect();
-    if let Some((segment, synced)) = newest_synced(headers, newest) {
-        found.entry(segment).and_modify(|known| *known = synced.max(*known)).or_insert(synced);
-    }
-    found
-}
-
-fn has_opening(header: &SegmentHeader, id: u64) -> bool {
-    header.identity.chain.iter().any(|opening| opening.id == id)
 }
 
 /// Whether the end of a segment that looks like a write that a crash cut off was on the disk before: then it is damage. A

@@ -26,10 +26,10 @@ use parking_lot::{Mutex, MutexGuard};
 use store::JournalMark;
 
 use super::{
-    cut_end::said_of,
     damage::JournalDamage,
     header::SegmentHeader,
     journalled::{Accepted, Journalled},
+    lengths::Lengths,
     names::UnwrittenNames,
     newest::{Newest, NewestFile},
     positions::Positions,
@@ -226,17 +226,16 @@ impl Journal {
         // removed now, and the file is written with the first one.
         let headers: Vec<(u64, SegmentHeader)> =
             old.iter().chain(&empty).filter_map(|one| Some((one.number, folder.header_of(one)?))).collect();
-        let headers: Vec<(u64, &SegmentHeader)> = headers.iter().map(|(number, header)| (*number, header)).collect();
-        let said = |number: u64| said_of(&headers, newest.filter(is_ours), number);
+        let lengths = Lengths::new(headers.iter().map(|(number, header)| (*number, header)), newest.filter(is_ours));
         // So is one that the file next to the folder says had records.
-        old.extend(empty.extract_if(.., |segment| 0 < said(segment.number).0));
+        old.extend(empty.extract_if(.., |segment| 0 < lengths.of(segment.number).0));
         // First, so that a segment that the store knows is never missing without a later one that explains it.
         let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
         let last = old.iter().filter(|old| stored <= old.number).max_by_key(|old| old.number);
         // Those behind the last that had a record were begun, and removed without one.
         let number = newest.filter(is_ours).map_or(stored, |newest| newest.number.min(stored));
         let before = |old: &Segment| {
-            let (bytes, whole) = said(old.number);
+            let (bytes, whole) = lengths.of(old.number);
             let (bytes, whole) = (old.bytes.max(bytes), folder.whole_bytes(old).max(whole));
             Before { number: old.number, bytes, whole, length: bytes }
         };

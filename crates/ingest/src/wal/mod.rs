@@ -31,6 +31,7 @@ mod journal;
 mod journalled;
 mod kept;
 mod kept_deletions;
+mod lengths;
 mod loose_segment;
 mod lost_contents;
 mod missing;

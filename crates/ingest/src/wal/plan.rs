@@ -6,9 +6,10 @@ use host::retried;
 use metric::Timestamp;
 
 use super::{
-    cut_end::{has_lost_synced, synced_bytes},
+    cut_end::has_lost_synced,
     damage::JournalDamage,
     header::{Repeats, SegmentHeader},
+    lengths::Lengths,
     newest::Newest,
     reader::{Records, Start, records, start},
     record::{MAGIC_BYTES, Record},
@@ -115,9 +116,8 @@ impl Folder {
         let is_misnamed =
             |one: &mut Planned| one.header.as_ref().is_some_and(|header| header.is_misnamed(one.segment.number));
         let misnamed = planned.extract_if(.., is_misnamed).collect();
-        let headers: Vec<_> =
-            planned.iter().filter_map(|one| Some((one.segment.number, one.header.as_ref()?))).collect();
-        let synced = synced_bytes(&headers, newest);
+        let headers = planned.iter().filter_map(|one| Some((one.segment.number, one.header.as_ref()?)));
+        let synced = Lengths::new(headers, newest).whole();
         planned.iter_mut().for_each(|one| one.synced = synced.get(&one.segment.number).copied());
         self.leave_out_repeated(&mut planned)?;
         Ok((planned, misnamed))
