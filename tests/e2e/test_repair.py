@@ -348,3 +348,23 @@ def test_a_missing_spec_hides_no_lost_end_of_the_journal(make_server):
     damage = server.get("/admin/status").json()["damage"]
     assert "the end of the segment was missing" in str(damage), damage
     assert is_there(server, points[0] + points[1])
+
+
+def test_a_repair_says_that_deletions_may_be_lost_and_what_is_back_is_back_with_its_points(make_server):
+    server = make_server()
+    now = int(time.time())
+    server.send([("kept.a", now - 50, 1.0), ("gone.a", now - 50, 2.0)])
+    assert server.post("/admin/flush").status_code == 200
+    assert run("delete", "gone.*", "--yes", "--http", f"127.0.0.1:{server.ports['http']}").returncode == 0
+    assert server.find("*.a") == server.find("kept.a")
+    server.stop()
+    (log,) = (server.data / "store" / "names").glob("*.log")
+    damaged = bytearray(log.read_bytes())
+    damaged[-8:] = bytes(8)
+    log.write_bytes(damaged)
+    done = run("repair", str(server.data), "--json")
+    assert done.returncode == 3 and "deleted may be back" in str(json.loads(done.stdout)["lost_deletions"]), done
+    assert verify(server.data)[0] == 0
+    server.start()
+    for name, value in {"kept.a": 1.0, "gone.a": 2.0}.items():
+        assert server.points(name, **{"from": now - 60, "until": now}) == {now - 50: value}, name

@@ -21,6 +21,7 @@ use ingest::wal::{
     without_damage,
 };
 use metric::MetricId;
+use store::DamageLog;
 use store_embedded::{EmbeddedOptions, has_noted_losses, lost_rows, read_journal_mark, remade_manifest};
 
 use crate::{
@@ -36,6 +37,9 @@ use crate::{
     },
 };
 
+/// When metrics have points, in the data folder.
+const SEEN: &str = "seen";
+
 /// What a repair has found and done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repaired {
@@ -47,6 +51,9 @@ pub struct Repaired {
     pub names: BTreeMap<MetricId, String>,
     /// Files of rows that a start did not find and that are not back: what they had is lost.
     pub given_up: Vec<PathBuf>,
+    /// Deletions that may be lost with a damaged record of names, in words: what they deleted may be back. A start says it only where it meets the
+    /// record before a repair does.
+    pub deletions: Vec<String>,
     /// Files of rows that the disk does not return whole, which a repair leaves as they are, and what it says.
     pub unread: Vec<(PathBuf, String)>,
 }
@@ -100,7 +107,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let has_reports = !given_up.is_empty() || has_noted_losses(disk, &store) || remade_manifest(disk, &store).is_some();
     if dry_run || before.is_good() && !has_reports {
         let unread = unread_rows(disk, data, &before);
-        return Ok(Repaired { before, after: None, names, given_up, unread });
+        return Ok(Repaired { before, after: None, names, given_up, deletions: Vec::new(), unread });
     }
     let damaged = DamagedFolder::new(host, data);
     let (journal, identity, mark) =
@@ -156,8 +163,20 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         let noted = note_missing(&host.disk, &journal, mark, &identity);
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
-    let options = EmbeddedOptions { data: Some(data.to_owned()), host: host.clone(), ..EmbeddedOptions::default() };
+    let log = DamageLog::new();
+    let options = EmbeddedOptions {
+        data: Some(data.to_owned()),
+        host: host.clone(),
+        damage: log.clone(),
+        ..EmbeddedOptions::default()
+    };
     let unread = store_embedded::repair(&store, &options, &in_use).map_err(with_next_step)?;
+    let lost = log.examples().into_iter().filter(|damage| damage.what == "deletions");
+    let deletions: Vec<String> = lost.map(|damage| damage.how).collect();
+    if !deletions.is_empty() && disk.exists(&data.join(SEEN)) {
+        // It knows nothing of points that are back; a start reads the rows without it.
+        disk.remove_file(&data.join(SEEN)).map_err(BackupError::io("removing", &data.join(SEEN)))?;
+    }
     let unread: Vec<_> = unread.into_iter().map(|file| (Path::new("store").join(file.path), file.how)).collect();
     if let Some(manifest) = backup {
         seal(disk, data, manifest, &unread).map_err(BackupError::io("writing", &data.join(FILE)))?;
@@ -165,7 +184,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let mut after = verify(disk, data)?;
     // Those of another timeline stay, as `before` says.
     after.files.iter_mut().for_each(|file| file.faults.retain(|fault| fault.what != SEGMENT));
-    Ok(Repaired { before, after: Some(after), names, given_up, unread })
+    Ok(Repaired { before, after: Some(after), names, given_up, deletions, unread })
 }
 
 /// The damaged files of rows that the disk does not return whole.

@@ -29,23 +29,27 @@ use crate::{
 /// Whether points, names or events may be missing without these bytes. The rest is made again of other files.
 pub fn costs(part: &DamagedPart) -> bool {
     let is_corrected = part.how == ONE_BIT;
-    !is_corrected
-        && !matches!(
-            part.what,
-            "spec"
-                | "manifest"
-                | "clock"
-                | "saved names"
-                | "newest journal segment"
-                | "header of a log"
-                | "header of a file of rows"
-                | "footer of a file of rows"
-                | "index of a file of rows"
-                | STALE_SEGMENT
-                | STRAY
-                | UNLISTED
-        )
+    part.how == NO_MANIFEST
+        || !is_corrected
+            && !matches!(
+                part.what,
+                "spec"
+                    | "manifest"
+                    | "clock"
+                    | "saved names"
+                    | "newest journal segment"
+                    | "header of a log"
+                    | "header of a file of rows"
+                    | "footer of a file of rows"
+                    | "index of a file of rows"
+                    | STALE_SEGMENT
+                    | STRAY
+                    | UNLISTED
+            )
 }
+
+/// What is wrong without a manifest. It is made again of the files that are there, and a repair says only here that others may be lost.
+const NO_MANIFEST: &str = "is missing; whether files of rows, or segments of the journal, are missing is not known";
 
 /// A file with a name that no file of the store has. A start leaves it alone.
 pub(crate) const STRAY: &str = "stray file";
@@ -768,8 +772,7 @@ fn compare_with_manifest(disk: &dyn Disk, data: &Path, ours: Option<u128>, repor
         let is_of_store =
             |file: &Checked| file.path.starts_with("store") && file.path.extension().is_some_and(|end| end == "rows");
         if report.files.iter().any(is_of_store) {
-            let how = "is missing; whether files of rows are missing is not known";
-            report.files.push(Checked::missing(manifest, "manifest", 0, how));
+            report.files.push(Checked::missing(manifest, "manifest", 0, NO_MANIFEST));
         }
         return;
     }

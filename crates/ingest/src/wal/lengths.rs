@@ -18,7 +18,7 @@ pub(super) struct Lengths<'a> {
     /// The newest segment, and how many bytes of it are whole records that were on the disk, where its file says that of the segment
     /// that is there.
     newest: Option<(u64, u64)>,
-    /// The last segment of each writer of which something behind the header was put on the disk: so was all of the ones before.
+    /// The last segment of each writer that has something behind its header on the disk: all of the ones before it is there, too.
     synced: BTreeMap<u64, u64>,
     /// Records that an fsync failed for, and that a later segment of the same writer has.
     repeated: Vec<Repeated>,

@@ -17,7 +17,7 @@ const NOT_ALL_KEPT: u8 = 3;
 pub fn repair(options: &RepairOptions, host: &Host) -> anyhow::Result<ExitCode> {
     let repaired = backup::repair(host, &options.data, options.dry_run).context("cannot repair the data folder")?;
     print(&if options.json { format!("{:#}\n", as_json(&repaired)) } else { text(&repaired, options.dry_run) });
-    let is_left_out = !(repaired.given_up.is_empty() && repaired.unread.is_empty());
+    let is_left_out = !(repaired.given_up.is_empty() && repaired.unread.is_empty() && repaired.deletions.is_empty());
     let is_lost = is_left_out || repaired.before.faults().any(|(_, part)| costs(part));
     Ok(match (repaired.is_bad_still(), is_lost) {
         (true, _) => ExitCode::FAILURE,
@@ -39,6 +39,7 @@ fn as_json(repaired: &Repaired) -> Value {
         "damage": damage, "cut_off": damage_text::cut_off_json(&repaired.before), "repaired": after.is_some(),
         "good": after.unwrap_or(&repaired.before).is_good(),
         "given_up": repaired.given_up.iter().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        "lost_deletions": repaired.deletions,
         "unread": repaired.unread.iter().map(|(path, _)| path.display().to_string()).collect::<Vec<_>>(),
         "known_losses": damage_text::known_losses_json(after.unwrap_or(&repaired.before)),
         "written_again": damage_text::written_again_json(&repaired.before),
@@ -61,6 +62,9 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
     for path in &repaired.given_up {
         text +=
             &format!("not kept: {}: file of rows: a start did not find it; what it had is given up\n", path.display());
+    }
+    for how in &repaired.deletions {
+        text += &format!("not kept: store/names: deletions: {how}\n");
     }
     for (path, how) in &repaired.unread {
         text += &format!(
