@@ -334,6 +334,18 @@ def test_a_repair_of_a_folder_with_the_spec_of_another_store_is_one_that_starts(
     assert all(is_there(server, of_segment) for of_segment in points.values())
 
 
+def test_a_repair_puts_a_segment_of_another_store_aside(make_server):
+    server, files, points = journalled(make_server)
+    other, others, _ = journalled(make_server, segments=4)
+    # The number that its header has is free here.
+    (server.data / "journal" / "00000040.journal").write_bytes(others[-1].read_bytes())
+    assert run("repair", str(server.data)).returncode == 3
+    assert verify(server.data)[0] == 0
+    assert others[-1].read_bytes() in [file.read_bytes() for file in (server.data / "damaged").iterdir()]
+    server.start()
+    assert all(is_there(server, of_segment) for of_segment in points.values())
+
+
 def test_a_missing_spec_hides_no_lost_end_of_the_journal(make_server):
     server, files, points = journalled(make_server)
     (server.data / "store" / "spec").unlink()

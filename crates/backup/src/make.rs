@@ -1,6 +1,7 @@
 //! A backup made of one moment that is staged as links.
 
 use std::{
+    cell::RefCell,
     collections::{BTreeSet, HashMap},
     io,
     path::{Path, PathBuf},
@@ -73,7 +74,7 @@ pub(crate) fn make(
     let last = entries.iter().filter_map(|entry| manifest::number(entry.name.to_str()?)).max().unwrap_or(0);
     let name = manifest::name(last + 1);
     let (path, draft) = (dir.join(&name), dir.join(format!("{name}.{}", manifest::UNFINISHED)));
-    let made = Making { disk, stage, draft: &draft, moment, before: &before, pace }.run(path);
+    let made = Making { disk, stage, draft: &draft, moment, before: &before, pace, torn: RefCell::default() }.run(path);
     if made.is_err() && disk.exists(&draft) {
         // It takes up room, and the disk may be full.
         let _ = disk.remove_dir_all(&draft);
@@ -144,6 +145,8 @@ struct Making<'a> {
     moment: &'a Moment,
     before: &'a Before,
     pace: &'a Arc<Pace>,
+    /// Segments that end like a write that a crash cut off.
+    torn: RefCell<Vec<Checked>>,
 }
 
 impl Making<'_> {
@@ -217,7 +220,7 @@ impl Making<'_> {
 
     /// Reports what only a comparison of files shows: logs and segments that have lost their end, or whose others are missing.
     fn compare(&self, made: &mut Made) -> Result<(), BackupError> {
-        let mut report = Report::default();
+        let mut report = Report { files: self.torn.take(), ..Report::default() };
         compare_parts(self.disk, self.draft, self.moment.store, &mut report)?;
         let lacking = |path: &Path| made.manifest.lacking.iter().any(|one| segments::first_of(Path::new(one)) == path);
         for found in report.files.into_iter().filter(|found| !found.faults.is_empty() && !lacking(&found.path)) {
@@ -376,6 +379,9 @@ impl Making<'_> {
                 (bytes, sha256, check(disk, self.draft, Some(self.moment.store), file.to_owned()))
             }
         };
+        if 0 < checked.cut_off && checked.faults.is_empty() {
+            self.torn.borrow_mut().push(checked.clone());
+        }
         // As what it is: damage is not a reason to have no backup.
         made.damaged.extend((!checked.faults.is_empty()).then_some(checked));
         Ok(BackupFile { path, bytes, sha256, index_crc })

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use host::{DamagedFolder, Disk};
+use ingest::wal::Compared;
 
-/// Gives misnamed segments the names that their headers say, where no other file has them; the others go to `damaged/`, as a start
-/// does it. Each is the number of its name and that of its header.
+/// Gives segments that are `exchanged` the names that their headers say, where no other file has them; all others that are misnamed go to
+/// `damaged/`, as a start does it. Each is the number of its name and that of its header.
 ///
 /// # Errors
 /// Whatever the disk says. What is done then stays; a file that is away meanwhile is in `damaged/`, and its segment is missing.
@@ -13,11 +14,14 @@ pub(crate) fn put_right(
     disk: &dyn Disk,
     damaged: &DamagedFolder,
     journal: &Path,
-    misnamed: &[(u64, u64)],
+    found: &Compared,
 ) -> std::io::Result<()> {
     const WHY: &str = "its header has the number of another segment; put aside by a repair";
     let path_of = |number: u64| journal.join(format!("{number:08}.journal"));
-    let mut left = misnamed.to_vec();
+    for (name, _) in found.misnamed.iter().filter(|one| !found.exchanged.contains(one)) {
+        damaged.move_in(&path_of(*name), WHY)?;
+    }
+    let mut left = found.exchanged.clone();
     let mut aside = Vec::new();
     loop {
         if let Some(place) = left.iter().position(|&(_, number)| !disk.exists(&path_of(number))) {
@@ -54,7 +58,10 @@ mod tests {
         }
         let misnamed: Vec<(u64, u64)> = files.iter().copied().filter(|(name, number)| name != number).collect();
         let damaged = DamagedFolder::new(&Host::system(), data.path());
-        put_right(&SystemDisk, &damaged, &journal, &misnamed).unwrap();
+        // Those above 10 are of another store.
+        let exchanged: Vec<(u64, u64)> = misnamed.iter().copied().filter(|(_, number)| *number <= 10).collect();
+        let found = Compared { misnamed, exchanged, ..Compared::default() };
+        put_right(&SystemDisk, &damaged, &journal, &found).unwrap();
         let list = |dir: &Path| {
             let entries = std::fs::read_dir(dir).into_iter().flatten().map(Result::unwrap);
             let files = entries.filter(|entry| entry.file_name() != "list");
@@ -80,6 +87,7 @@ mod tests {
             (&[(8, 8), (9, 8)], &["8=8"], &["9=8"]),
             (&[(8, 9), (9, 9), (7, 6)], &["6=6", "9=9"], &["8=9"]),
             (&[(7, 6), (8, 6)], &["6=6"], &["8=6"]),
+            (&[(6, 8), (8, 120)], &["8=8"], &["8=120"]),
         ] {
             assert_eq!(right(files), (names(journal), names(damaged)), "{files:?}");
         }

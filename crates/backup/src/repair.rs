@@ -17,8 +17,8 @@ use std::{
 
 use host::{DamagedFolder, Disk, Host, replace_file, retried};
 use ingest::wal::{
-    check_chain, kept_losses, name_of_missing, note_cut, note_lengths, note_missing, notes_of_missing, read_contents,
-    without_damage,
+    check_chain, kept_losses, name_of_missing, note_cut, note_lengths, note_missing, noted_segments, notes_of_missing,
+    read_contents, without_damage,
 };
 use metric::MetricId;
 use store::DamageLog;
@@ -116,16 +116,19 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         let compared = identity.as_ref().map(|identity| check_chain(disk, &journal, mark, identity)).transpose();
         compared.map_err(BackupError::io("reading", &journal)).map(Option::unwrap_or_default)
     };
-    let misnamed = compare()?.misnamed;
-    let found = match misnamed.is_empty() {
+    let compared = compare()?;
+    let found = match compared.misnamed.is_empty() {
         true => before.clone(),
         false => {
-            put_right(disk, &damaged, &journal, &misnamed).map_err(BackupError::io("repairing", &journal))?;
+            let right = put_right(disk, &damaged, &journal, &compared);
+            right.map_err(BackupError::io("repairing", &journal))?;
             verify(disk, data)?
         }
     };
     // Several in a row are one note, as a start writes it. Other files may have their names.
-    for (first, last) in compare()?.missing {
+    let noted = noted_segments(disk, damaged.path()).map_err(BackupError::io("listing", damaged.path()))?;
+    let is_noted = |number: u64| noted.iter().any(|noted| noted.contains(&number));
+    for (first, last) in compare()?.missing.into_iter().filter(|&(_, last)| !is_noted(last)) {
         let note = journal.join(name_of_missing(first, last));
         let noted = damaged.keep_note(&note, "the segment of the journal is missing, found by a repair");
         noted.map_err(BackupError::io("repairing", &journal))?;

@@ -723,7 +723,7 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, identity: &Identity, repor
     }
     for (number, synced) in found.synced {
         let path = segment(number);
-        let torn = |file: &&mut Checked| file.path == path && 0 < file.cut_off;
+        let torn = |file: &&mut Checked| 0 < file.cut_off && file.path == path;
         let Some(file) = report.files.iter_mut().find(torn) else { continue };
         let offset = file.bytes - file.cut_off;
         if has_lost_synced(&(offset as usize..file.bytes as usize), synced) {

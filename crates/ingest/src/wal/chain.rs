@@ -19,7 +19,7 @@ use super::{
     damage::JournalDamage,
     header::SegmentHeader,
     lengths::Lengths,
-    missing_notes::all_noted,
+    missing_notes::noted_segments,
     newest::{Newest, newest_of},
     plan::Planned,
     reader::{SEARCHED, Start, start},
@@ -49,6 +49,8 @@ pub struct Compared {
     pub synced: BTreeMap<u64, u64>,
     /// Numbers of files whose headers say another number: copies, or renamed files. A start puts them aside.
     pub misnamed: Vec<(u64, u64)>,
+    /// Those of them that this store wrote and has not stored: under the number of their headers they are right.
+    pub exchanged: Vec<(u64, u64)>,
     /// Numbers of files of another store, with that store. A start refuses them.
     pub foreign: Vec<(u64, u128)>,
     /// Numbers of files of another timeline of this store: their numbers say nothing about ours.
@@ -199,6 +201,20 @@ pub fn check_chain(
         header.as_ref().filter(|header| header.is_misnamed(*number)).map(|header| (*number, header.segment))
     };
     let misnamed: Vec<(u64, u64)> = found.iter().filter_map(misnamed_as).collect();
+    let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
+    let noted = noted_segments(disk, &damaged)?;
+    let is_unstored = |number: u64| match mark {
+        Some(mark) => mark.stored_below <= number || noted.iter().any(|noted| noted.contains(&number)),
+        // Where nothing tells what is stored, one that another names.
+        None => found.iter().any(|(_, _, of, _)| of.as_ref().is_some_and(|of| of.previous == Some(number))),
+    };
+    let is_right = |&&(name, number): &&(u64, u64)| {
+        let header = found.iter().find(|(of, ..)| *of == name).and_then(|(_, _, header, _)| header.as_ref());
+        header.is_some_and(|header| {
+            is_kin(header, ours) && !is_of_other_timeline(header, number, mark, ours) && is_unstored(number)
+        })
+    };
+    let exchanged: Vec<(u64, u64)> = misnamed.iter().filter(is_right).copied().collect();
     found.retain(|one| misnamed_as(one).is_none());
     let seen: Vec<Seen<'_>> = found
         .iter()
@@ -210,9 +226,8 @@ pub fn check_chain(
             has_nothing: *has_nothing,
         })
         .collect();
-    let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
-    let known = Known { mark, newest: newest_of(disk, journal), noted: &all_noted(disk, &damaged)? };
-    Ok(Compared { misnamed, ..compare_seen(&seen, known, ours) })
+    let known = Known { mark, newest: newest_of(disk, journal), noted: &noted };
+    Ok(Compared { misnamed, exchanged, ..compare_seen(&seen, known, ours) })
 }
 
 /// What is known of the journal without its segments.

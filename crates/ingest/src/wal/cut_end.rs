@@ -10,6 +10,7 @@ use super::{
     damage::accepted_when,
     header::SegmentHeader,
     lengths::{Lengths, Said},
+    missing_notes::PREFIX,
     newest::{Newest, NewestFile, newest_of},
     reader::{Start, records, start},
     record::{MAGIC_BYTES, Record, segment_start},
@@ -63,6 +64,13 @@ pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64
     let text = format!(
         "{there} of the {synced} bytes that were on the disk were there; the points in the others are lost unless they are stored"
     );
+    let number = segment.file_stem().unwrap_or_default().to_string_lossy();
+    // Later headers may say less than the file of the newest did.
+    let noted = format!("{PREFIX}{number}{CUT}{there}@");
+    let names = damaged.kept()?.into_iter().map(|entry| entry.name.to_string_lossy().into_owned());
+    if let Some(name) = names.into_iter().find(|name| name.starts_with(&noted)) {
+        return Ok(format!("damaged/{name}"));
+    }
     let note = segment.with_extension(CUT.trim_matches(['.', '+']));
     damaged.keep_bytes(&note, there, format!("{text}\n").as_bytes(), &text)
 }

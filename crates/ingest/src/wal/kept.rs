@@ -114,9 +114,9 @@ impl JournalDamage {
         Ok(segments)
     }
 
-    /// The segments that are part of a backup: those that were not read whole, and those with points that are not put back.
+    /// The files that are part of a backup: segments that were not read whole, those with points that are not put back, and notes of lost ends.
     pub(super) fn kept_for_backups(&self) -> io::Result<Vec<Segment>> {
-        self.kept_segments(|name| is_unread(name) || NotPutBack::of(name).is_some())
+        self.kept_segments(|name| is_unread(name) || NotPutBack::of(name).is_some() || name.contains(CUT))
     }
 
     /// Points whose metrics nothing named.

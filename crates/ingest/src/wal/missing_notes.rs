@@ -68,11 +68,14 @@ pub fn notes_of_missing(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<Strin
 /// # Errors
 /// As [`notes_of_missing`].
 pub fn missing_segments(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<String>> {
-    Ok(all_noted(disk, damaged)?.into_iter().map(|all| name_of_missing(*all.start(), *all.end())).collect())
+    Ok(noted_segments(disk, damaged)?.into_iter().map(|all| name_of_missing(*all.start(), *all.end())).collect())
 }
 
 /// The numbers of segments that are missing, also for good, by the folder `damaged` of a data folder.
-pub(super) fn all_noted(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<RangeInclusive<u64>>> {
+///
+/// # Errors
+/// As [`notes_of_missing`].
+pub fn noted_segments(disk: &dyn Disk, damaged: &Path) -> io::Result<Vec<RangeInclusive<u64>>> {
     Ok(notes_of_missing(disk, damaged)?.iter().filter_map(|name| noted(name)).collect())
 }
 

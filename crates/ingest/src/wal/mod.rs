@@ -69,7 +69,7 @@ pub use kept::kept_losses;
 pub(crate) use kept_deletions::{Deleted, KeptDeletions};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use missing::note_missing;
-pub use missing_notes::{missing_segments, name_of_missing, note_of_gone, notes_of_missing};
+pub use missing_notes::{missing_segments, name_of_missing, note_of_gone, noted_segments, notes_of_missing};
 pub use newer::newer_segment;
 pub(crate) use newest::NewestFile;
 pub use newest::{Newest, is_newest, newer_newest};

@@ -113,6 +113,9 @@ impl Folder {
     /// read at their places, their points would come behind newer ones. `newest` is what the file next to the folder says.
     pub(crate) fn plan(&self, newest: Option<Newest>) -> Result<(Vec<Planned>, Vec<Planned>), PlanError> {
         let (mut planned, _) = self.plan_each(|_| false, |_| false)?;
+        // Here alone: it reads all of a file.
+        let lost = planned.iter_mut().filter(|one| one.is_header_lost);
+        lost.for_each(|one| one.has_nothing = self.has_nothing(&one.segment));
         let is_misnamed =
             |one: &mut Planned| one.header.as_ref().is_some_and(|header| header.is_misnamed(one.segment.number));
         let misnamed = planned.extract_if(.., is_misnamed).collect();
@@ -169,14 +172,13 @@ impl Folder {
             Start::Newer(version) => return Err(PlanError::Newer { segment, version }),
         };
         let header_end = header_end(&first);
-        let has_nothing = header.is_none() && has_nothing(&*self.disk, &segment.path, &first, segment.bytes);
         let is_zeros = is_header_lost && are_zeros(&*self.disk, &segment.path, &first);
         Ok(Planned {
             segment,
             header,
             is_header_lost,
             is_zeros,
-            has_nothing,
+            has_nothing: false,
             synced: None,
             header_end,
             until: None,
