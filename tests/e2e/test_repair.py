@@ -380,3 +380,30 @@ def test_a_repair_says_that_deletions_may_be_lost_and_what_is_back_is_back_with_
     server.start()
     for name, value in {"kept.a": 1.0, "gone.a": 2.0}.items():
         assert server.points(name, **{"from": now - 60, "until": now}) == {now - 50: value}, name
+
+
+def test_a_segment_of_another_timeline_ends_no_report_of_the_one_in_whose_place_it_is(make_server):
+    server, files, points = journalled(make_server)
+    copy = make_server(start=False)
+    shutil.copytree(server.data, copy.data)
+    now = int(time.time())
+    # Both go on from here.
+    for one, name in ((server, "here.a"), (copy, "elsewhere.a")):
+        one.start()
+        one.send([(name, now - 600 + at, 7.0) for at in range(60)])
+        eventually(lambda: "synced" in (one.data / "segments").read_text(), True, seconds=20)
+        one.kill()
+    place = max((server.data / "journal").glob("*.journal"))
+    foreign = (copy.data / "journal" / place.name).read_bytes()
+    for repairs in (False, True):
+        folder = make_server(start=False)
+        shutil.copytree(server.data, folder.data)
+        (folder.data / "journal" / place.name).write_bytes(foreign)
+        if repairs:
+            assert run("repair", str(folder.data)).returncode in (1, 3)
+        for start in range(3):
+            folder.start()
+            damage = folder.get("/admin/status").json()["damage"]
+            assert place.stem in str(damage), (repairs, start, damage)
+            assert all(is_there(folder, of_segment) for of_segment in points.values())
+            folder.stop()

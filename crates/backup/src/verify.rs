@@ -37,7 +37,6 @@ pub fn costs(part: &DamagedPart) -> bool {
                     | "manifest"
                     | "clock"
                     | "saved names"
-                    | "newest journal segment"
                     | "header of a log"
                     | "header of a file of rows"
                     | "footer of a file of rows"
@@ -660,7 +659,9 @@ fn check_clock(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Resul
 fn check_newest(disk: &dyn Disk, path: &Path, checked: &mut Checked) -> io::Result<()> {
     read_whole(disk, path, checked)?;
     if !ingest::wal::is_newest(disk, path)? {
-        checked.faults.push(DamagedPart::of_file("newest journal segment", checked.bytes, "its checksum is wrong"));
+        let how =
+            "its checksum is wrong; whether the newest segment of the journal is missing, or its end, is not known";
+        checked.faults.push(DamagedPart::of_file("newest journal segment", checked.bytes, how));
     }
     Ok(())
 }

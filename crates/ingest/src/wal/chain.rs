@@ -12,7 +12,7 @@ use std::{
 };
 
 use host::{Disk, Open};
-use store::{Identity, JournalMark, LAST_NUMBER};
+use store::{Identity, Incarnation, JournalMark, LAST_NUMBER};
 
 use super::{
     cut_end::{CutEnd, cut_ends},
@@ -23,7 +23,7 @@ use super::{
     newest::{Newest, newest_of},
     plan::Planned,
     reader::{SEARCHED, Start, start},
-    segment::{Folder, path_of},
+    segment::{EMPTY_BYTES, Folder, path_of},
     segment_bytes::{are_zeros, has_nothing},
 };
 
@@ -118,7 +118,8 @@ pub(crate) fn leave_out_stored(
     }
     // One that nothing was stored behind is replayed in its place.
     let is_noted = |number: u64| noted.iter().any(|missing| missing.contains(&number));
-    planned.iter().filter(|one| one.header.is_some() && is_noted(one.segment.number)).for_each(|one| {
+    let is_back = |one: &&Planned| one.header.is_some() && !found.other.contains(&one.segment.number);
+    planned.iter().filter(is_back).filter(|one| is_noted(one.segment.number)).for_each(|one| {
         damage.note_returned(one.segment.number, one.header.as_ref().and_then(|header| header.previous))
     });
     // The next cycle removes them.
@@ -157,12 +158,22 @@ pub fn identity_of_newest(disk: &dyn Disk, journal: &Path, store: Option<u128>) 
         let mut first = vec![0; SEARCHED.min(file.len().ok()? as usize)];
         file.read_exact_at(&mut first, 0).ok()?;
         match start(&first) {
-            Start::Known(header) => Some(header.identity),
+            Start::Known(header) => Some(*header),
             _ => None,
         }
     };
-    let is_of = |identity: &Identity| store.is_none_or(|store| store == identity.store) && !identity.chain.is_empty();
-    files.iter().rev().filter_map(header_of).find(is_of)
+    let is_of = |header: &SegmentHeader| {
+        store.is_none_or(|store| store == header.identity.store) && !header.identity.chain.is_empty()
+    };
+    let SegmentHeader { mut identity, next_id, .. } = files.iter().rev().filter_map(header_of).find(is_of)?;
+    // The newest segment may be missing, and with it the last opening.
+    if let Some(newest) = newest_of(disk, journal)
+        && newest.opening != 0
+        && identity.chain.iter().all(|opening| opening.id != newest.opening)
+    {
+        identity.chain.push(Incarnation { id: newest.opening, first_id: next_id });
+    }
+    Some(identity)
 }
 
 /// Compares the segments of a folder that no process uses.
@@ -276,6 +287,9 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let mut known: BTreeSet<u64> = kin.iter().filter_map(|(_, header)| header.previous).collect();
     let gone = newest.filter(|newest| is_missing(*newest, &kin, ours)).map(|newest| newest.number);
     known.extend(gone);
+    // A segment gets its header, and that is put on the disk, before anything else: no crash leaves a long one without it.
+    let has_lost_header = |one: &&&Seen<'_>| one.header.is_none() && one.has_nothing && EMPTY_BYTES < one.bytes;
+    known.extend(seen.iter().filter(has_lost_header).map(|one| one.number));
     if let Some(mark) = mark.filter(|mark| gone.is_none_or(|gone| gone < mark.newest))
         && !ours.chain.is_empty()
     {

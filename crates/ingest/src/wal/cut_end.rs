@@ -9,7 +9,7 @@ use metric::Timestamp;
 use super::{
     damage::accepted_when,
     header::SegmentHeader,
-    lengths::{Lengths, Said},
+    lengths::{Lengths, Said, has_opening},
     missing_notes::PREFIX,
     newest::{Newest, NewestFile, newest_of},
     reader::{Start, records, start},
@@ -106,13 +106,19 @@ pub fn has_lost_synced(torn: &Range<usize>, synced: u64) -> bool {
 /// # Errors
 /// Whatever the disk says. The same call may be made again.
 pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
-    let segments = Folder::new(disk.clone(), journal).segments()?;
+    let folder = Folder::new(disk.clone(), journal);
+    let segments = folder.segments()?;
     for segment in &segments {
         let bytes = read_contents(&**disk, &segment.path)?;
         let Start::Known(header) = start(&bytes) else { continue };
         let before = segments.iter().find(|before| Some(before.number) == header.previous);
         let most = header.previous_bytes.max(header.previous_length.unwrap_or(0));
         let Some(before) = before.filter(|before| before.bytes < most) else { continue };
+        // In its place may be one of another timeline, of which the header says nothing.
+        let writer = folder.header_of(before).and_then(|before| before.identity.chain.last().map(|opening| opening.id));
+        if writer.is_none_or(|writer| !has_opening(&header, writer)) {
+            continue;
+        }
         let [previous_whole, previous_length] =
             [header.previous_whole, header.previous_length].map(|bytes| bytes.map(|bytes| bytes.min(before.bytes)));
         let previous_bytes = header.previous_bytes.min(before.bytes);

@@ -34,6 +34,8 @@ pub(crate) struct JournalDamage {
     pub(super) deletions: Option<Arc<KeptDeletions>>,
     /// Segments whose damaged bytes are nowhere else. At most as many as a start finds.
     only_copies: Arc<Mutex<BTreeSet<u64>>>,
+    /// Segments of another timeline, which are in the place of ours. At most as many as a start finds.
+    pub(super) others: Arc<Mutex<BTreeSet<u64>>>,
     /// Points that were reported as not found when the journal was read back.
     not_read_back: Arc<Mutex<u64>>,
 }
@@ -46,6 +48,7 @@ impl JournalDamage {
             log,
             deletions: None,
             only_copies: Arc::default(),
+            others: Arc::default(),
             not_read_back: Arc::default(),
         }
     }
@@ -309,6 +312,7 @@ impl JournalDamage {
         let how = "it is of another timeline of this store, as from before a restore; its points go to the names that it gives, and \
                    the segment of this store that may have been here is missing"
             .to_owned();
+        self.others.lock().insert(segment.number);
         self.report(self.damage("journal segment", &segment.path, how, segment.bytes as usize));
     }
 

@@ -132,6 +132,7 @@ impl<'a> Lengths<'a> {
     }
 }
 
-fn has_opening(header: &SegmentHeader, id: u64) -> bool {
+/// Whether the store of a segment had this opening.
+pub(super) fn has_opening(header: &SegmentHeader, id: u64) -> bool {
     header.identity.chain.iter().any(|opening| opening.id == id)
 }

@@ -148,7 +148,8 @@ impl JournalDamage {
 
     /// Whether a file that is about to be removed is a segment that was missing.
     pub(super) fn has_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<bool> {
-        Ok(LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment))
+        let is_ours = !self.others.lock().contains(&segment.number);
+        Ok(is_ours && LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment))
     }
 
     /// Whether a start reported this number as missing, or a restored backup lacked it.

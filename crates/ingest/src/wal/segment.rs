@@ -22,7 +22,7 @@ const INTERRUPTIONS: usize = 100;
 const NUMBERS: u64 = 1000;
 
 /// A longer segment has records.
-const EMPTY_BYTES: u64 = 2048;
+pub(super) const EMPTY_BYTES: u64 = 2048;
 
 /// The ending of a segment that is stored and stays for its damaged bytes.
 const DAMAGED: &str = "damaged";
