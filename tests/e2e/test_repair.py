@@ -395,7 +395,7 @@ def test_a_segment_of_another_timeline_ends_no_report_of_the_one_in_whose_place_
         one.kill()
     place = max((server.data / "journal").glob("*.journal"))
     foreign = (copy.data / "journal" / place.name).read_bytes()
-    for repairs in (False, True):
+    for repairs, is_killed in ((False, False), (False, True), (True, False), (True, True)):
         folder = make_server(start=False)
         shutil.copytree(server.data, folder.data)
         (folder.data / "journal" / place.name).write_bytes(foreign)
@@ -404,6 +404,9 @@ def test_a_segment_of_another_timeline_ends_no_report_of_the_one_in_whose_place_
         for start in range(3):
             folder.start()
             damage = folder.get("/admin/status").json()["damage"]
-            assert place.stem in str(damage), (repairs, start, damage)
+            assert place.stem in str(damage), (repairs, is_killed, start, damage)
             assert all(is_there(folder, of_segment) for of_segment in points.values())
-            folder.stop()
+            if is_killed and start == 0:
+                folder.kill()
+            else:
+                folder.stop()

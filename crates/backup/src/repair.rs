@@ -10,7 +10,7 @@
 //! All damaged bytes are in `damaged/` afterwards.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io::ErrorKind,
     path::{Path, PathBuf},
 };
@@ -128,11 +128,21 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     // Several in a row are one note, as a start writes it. Other files may have their names.
     let noted = noted_segments(disk, damaged.path()).map_err(BackupError::io("listing", damaged.path()))?;
     let is_noted = |number: u64| noted.iter().any(|noted| noted.contains(&number));
-    for (first, last) in compare()?.missing.into_iter().filter(|&(_, last)| !is_noted(last)) {
+    for (mut first, mut last) in compare()?.missing {
+        while first <= last && is_noted(last) {
+            last -= 1;
+        }
+        while first <= last && is_noted(first) {
+            first += 1;
+        }
+        if last < first {
+            continue;
+        }
         let note = journal.join(name_of_missing(first, last));
         let noted = damaged.keep_note(&note, "the segment of the journal is missing, found by a repair");
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
+    let mut rewritten = BTreeSet::new();
     for file in found.files.iter().filter(|file| !file.faults.is_empty()) {
         let path = data.join(&file.path);
         let text = file.path.to_string_lossy();
@@ -152,6 +162,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
             // The rest of the journal is as good as before.
             _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
             _ if text.starts_with("journal/") => {
+                rewritten.extend(path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok()));
                 let ends = file.faults.iter().filter(|fault| fault.what == CUT_SEGMENT);
                 let noted = ends.map(|end| note_cut(&damaged, &path, end.offset, end.offset + end.bytes).map(drop));
                 noted.collect::<std::io::Result<()>>().and_then(|()| cut(host, &damaged, &path))
@@ -162,7 +173,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     }
     if let Some(identity) = identity {
         // Only what is known: a start says the rest.
-        note_lengths(&host.disk, &journal).map_err(BackupError::io("repairing", &journal))?;
+        note_lengths(&host.disk, &journal, &rewritten).map_err(BackupError::io("repairing", &journal))?;
         let noted = note_missing(&host.disk, &journal, mark, &identity);
         noted.map_err(BackupError::io("repairing", &journal))?;
     }

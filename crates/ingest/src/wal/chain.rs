@@ -88,6 +88,7 @@ pub(crate) fn leave_out_stored(
 ) -> (Vec<Planned>, Vec<u64>) {
     let (noted, unknown) = noted.map_or_else(|error| (Vec::new(), Some(error)), |noted| (noted, None));
     let mut left_alone = Vec::new();
+    damage.set_ours(ours);
     let found = compare(&planned, Known { mark, newest, noted: &noted }, ours);
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut, cut.how(&*folder.disk, folder.dir()));
@@ -217,7 +218,10 @@ pub fn check_chain(
     let is_unstored = |number: u64| match mark {
         Some(mark) => mark.stored_below <= number || noted.iter().any(|noted| noted.contains(&number)),
         // Where nothing tells what is stored, one that another names.
-        None => found.iter().any(|(_, _, of, _)| of.as_ref().is_some_and(|of| of.previous == Some(number))),
+        None => {
+            newest_of(disk, journal).is_some_and(|newest| newest.number == number)
+                || found.iter().any(|(_, _, of, _)| of.as_ref().is_some_and(|of| of.previous == Some(number)))
+        }
     };
     let is_right = |&&(name, number): &&(u64, u64)| {
         let header = found.iter().find(|(of, ..)| *of == name).and_then(|(_, _, header, _)| header.as_ref());
@@ -336,7 +340,13 @@ fn adopted_openings(seen: &[Seen<'_>], ours: &Identity) -> Vec<u64> {
     let before = |header: &SegmentHeader| {
         let before = seen.iter().find(|one| Some(one.number) == header.previous)?;
         let is_same = 0 < header.previous_bytes && header.previous_bytes == before.bytes;
-        before.header.filter(|_| is_same)
+        // It went on from where our store was then. One of another timeline, in the place of ours, did so from an earlier time.
+        let openings = &header.identity.chain;
+        let went_on_from = openings.len().checked_sub(2).map(|place| openings[place].id);
+        let is_later = |before: &&SegmentHeader| {
+            went_on_from.is_none_or(|from| before.identity.chain.iter().any(|opening| opening.id == from))
+        };
+        before.header.filter(|_| is_same).filter(is_later)
     };
     let of_ours = seen.iter().filter_map(|one| one.header.filter(|header| is_ours(header, ours)));
     let openings = of_ours.filter_map(before).flat_map(|header| &header.identity.chain).map(|opening| opening.id);
@@ -353,6 +363,14 @@ fn is_ours(header: &SegmentHeader, ours: &Identity) -> bool {
     let last = header.identity.chain.last();
     header.identity.store == ours.store
         && last.is_some_and(|last| ours.chain.iter().any(|opening| opening.id == last.id))
+}
+
+/// Whether a copy of this store wrote a segment that parted from it before its last opening.
+pub(super) fn is_of_a_copy(header: &SegmentHeader, ours: &Identity) -> bool {
+    header.identity.store == ours.store
+        && !ours.chain.is_empty()
+        && !header.identity.chain.is_empty()
+        && !is_kin(header, ours)
 }
 
 /// Whether a copy of this store wrote a segment that parted from it: an opening that neither has before the other, or one of

@@ -1,7 +1,7 @@
 //! Segments that have lost their end, exactly behind a record or within one, and the notes of it: in the next segment, and of
 //! the newest one in the file next to the journal's folder (`lengths.rs`).
 
-use std::{io, ops::Range, path::Path, sync::Arc};
+use std::{collections::BTreeSet, io, ops::Range, path::Path, sync::Arc};
 
 use host::{DamagedFolder, Disk, replace_file};
 use metric::Timestamp;
@@ -101,11 +101,11 @@ pub fn has_lost_synced(torn: &Range<usize>, synced: u64) -> bool {
 }
 
 /// Lets the headers of segments say no more of the ones before than there is, and the file of the newest no more of that one, once
-/// a repair has dealt with what is missing: otherwise each start would report it again.
+/// a repair has dealt with what is missing: otherwise each start would report it again. It wrote the segments with the `rewritten` numbers.
 ///
 /// # Errors
 /// Whatever the disk says. The same call may be made again.
-pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
+pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path, rewritten: &BTreeSet<u64>) -> io::Result<()> {
     let folder = Folder::new(disk.clone(), journal);
     let segments = folder.segments()?;
     for segment in &segments {
@@ -114,9 +114,9 @@ pub fn note_lengths(disk: &Arc<dyn Disk>, journal: &Path) -> io::Result<()> {
         let before = segments.iter().find(|before| Some(before.number) == header.previous);
         let most = header.previous_bytes.max(header.previous_length.unwrap_or(0));
         let Some(before) = before.filter(|before| before.bytes < most) else { continue };
-        // In its place may be one of another timeline, of which the header says nothing.
+        // In its place may be one of another timeline: the header is of ours.
         let writer = folder.header_of(before).and_then(|before| before.identity.chain.last().map(|opening| opening.id));
-        if writer.is_none_or(|writer| !has_opening(&header, writer)) {
+        if !rewritten.contains(&before.number) && writer.is_none_or(|writer| !has_opening(&header, writer)) {
             continue;
         }
         let [previous_whole, previous_length] =

@@ -3,14 +3,20 @@
 //! They go to the folder `damaged`. While that takes nothing, the file of their segment stays: once its points are stored,
 //! as `NUMBER.damaged` in the journal's folder, which needs no room. The next start tries to move it.
 
-use std::{collections::BTreeSet, io, ops::Range, path::Path, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    io,
+    ops::Range,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 #[cfg(test)]
 use host::Host;
 use host::{Clock, DamagedFolder, Now, utc};
 use metric::Timestamp;
 use parking_lot::Mutex;
-use store::{Damage, DamageLog};
+use store::{Damage, DamageLog, Identity};
 
 use super::{
     header::SegmentHeader,
@@ -36,6 +42,8 @@ pub(crate) struct JournalDamage {
     only_copies: Arc<Mutex<BTreeSet<u64>>>,
     /// Segments of another timeline, which are in the place of ours. At most as many as a start finds.
     pub(super) others: Arc<Mutex<BTreeSet<u64>>>,
+    /// Whose the journal is, once a start has compared it.
+    pub(super) ours: Arc<OnceLock<Identity>>,
     /// Points that were reported as not found when the journal was read back.
     not_read_back: Arc<Mutex<u64>>,
 }
@@ -49,8 +57,15 @@ impl JournalDamage {
             deletions: None,
             only_copies: Arc::default(),
             others: Arc::default(),
+            ours: Arc::default(),
             not_read_back: Arc::default(),
         }
+    }
+
+    /// Whose the journal is.
+    pub(super) fn set_ours(&self, ours: &Identity) {
+        // A process opens one store.
+        let _ = self.ours.set(ours.clone());
     }
 
     /// With a list of deletions.

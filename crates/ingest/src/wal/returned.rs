@@ -10,6 +10,7 @@ use std::{
 use store::Damage;
 
 use super::{
+    chain::is_of_a_copy,
     damage::{JournalDamage, UNREAD_SEGMENT},
     missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, numbers},
     segment::{Folder, Segment},
@@ -80,11 +81,17 @@ impl JournalDamage {
         let kept = kept.and_then(|kept| if is_whole { Ok(kept) } else { Err(io::ErrorKind::AlreadyExists.into()) });
         let moved_to = self.or_stays(&[segment], kept, &mut how);
         let is_kept = moved_to.is_some();
-        let previous = folder.previous_of(segment);
+        let header = folder.header_of(segment);
+        // In its place: ours is missing still.
+        let is_of_a_copy =
+            header.as_ref().zip(self.ours.get()).is_some_and(|(header, ours)| is_of_a_copy(header, ours));
+        let previous = header.and_then(|header| header.previous);
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         if is_kept {
             folder.remove(segment)?;
-            self.note_returned(segment.number, previous);
+            if !is_of_a_copy {
+                self.note_returned(segment.number, previous);
+            }
         }
         Ok(())
     }

@@ -452,7 +452,7 @@ fn an_end_that_a_start_has_missed_is_missed_until_a_repair_has_noted_it() {
         let (kept, _) = without_damage(&std::fs::read(&file).unwrap());
         std::fs::write(&file, kept).unwrap();
         let disk: Arc<dyn host::Disk> = Arc::new(SystemDisk);
-        note_lengths(&disk, &dir).unwrap();
+        note_lengths(&disk, &dir, &BTreeSet::new()).unwrap();
         assert_eq!(reported_with(&dir, newest_of(&SystemDisk, &dir)), [""; 0], "{length} bytes");
     }
 }
@@ -634,11 +634,11 @@ fn a_repair_notes_how_long_the_newest_segment_is() {
     journal.note_synced();
     drop(journal);
     let (disk, noted): (Arc<dyn host::Disk>, _) = (Arc::new(SystemDisk), newest_of(&SystemDisk, &dir).unwrap());
-    note_lengths(&disk, &dir).unwrap();
+    note_lengths(&disk, &dir, &BTreeSet::new()).unwrap();
     assert_eq!(newest_of(&SystemDisk, &dir), Some(noted), "nothing is missing");
     let file = folder(&dir).segments().unwrap().remove(0).path;
     std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(noted.synced - 1).unwrap();
-    note_lengths(&disk, &dir).unwrap();
+    note_lengths(&disk, &dir, &BTreeSet::new()).unwrap();
     assert_eq!(newest_of(&SystemDisk, &dir), Some(Newest { synced: 0, ..noted }));
 }
 
