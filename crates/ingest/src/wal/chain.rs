@@ -119,7 +119,8 @@ pub(crate) fn leave_out_stored(
     }
     // One that nothing was stored behind is replayed in its place.
     let is_noted = |number: u64| noted.iter().any(|missing| missing.contains(&number));
-    let is_back = |one: &&Planned| one.header.is_some() && !found.other.contains(&one.segment.number);
+    // One of a copy of the store, in the place of ours, is none of these, also where a start has taken it.
+    let is_back = |one: &&Planned| one.header.as_ref().is_some_and(|header| !is_of_a_copy(header, ours));
     planned.iter().filter(is_back).filter(|one| is_noted(one.segment.number)).for_each(|one| {
         damage.note_returned(one.segment.number, one.header.as_ref().and_then(|header| header.previous))
     });
@@ -340,13 +341,7 @@ fn adopted_openings(seen: &[Seen<'_>], ours: &Identity) -> Vec<u64> {
     let before = |header: &SegmentHeader| {
         let before = seen.iter().find(|one| Some(one.number) == header.previous)?;
         let is_same = 0 < header.previous_bytes && header.previous_bytes == before.bytes;
-        // It went on from where our store was then. One of another timeline, in the place of ours, did so from an earlier time.
-        let openings = &header.identity.chain;
-        let went_on_from = openings.len().checked_sub(2).map(|place| openings[place].id);
-        let is_later = |before: &&SegmentHeader| {
-            went_on_from.is_none_or(|from| before.identity.chain.iter().any(|opening| opening.id == from))
-        };
-        before.header.filter(|_| is_same).filter(is_later)
+        before.header.filter(|_| is_same)
     };
     let of_ours = seen.iter().filter_map(|one| one.header.filter(|header| is_ours(header, ours)));
     let openings = of_ours.filter_map(before).flat_map(|header| &header.identity.chain).map(|opening| opening.id);

@@ -40,8 +40,6 @@ pub(crate) struct JournalDamage {
     pub(super) deletions: Option<Arc<KeptDeletions>>,
     /// Segments whose damaged bytes are nowhere else. At most as many as a start finds.
     only_copies: Arc<Mutex<BTreeSet<u64>>>,
-    /// Segments of another timeline, which are in the place of ours. At most as many as a start finds.
-    pub(super) others: Arc<Mutex<BTreeSet<u64>>>,
     /// Whose the journal is, once a start has compared it.
     pub(super) ours: Arc<OnceLock<Identity>>,
     /// Points that were reported as not found when the journal was read back.
@@ -56,7 +54,6 @@ impl JournalDamage {
             log,
             deletions: None,
             only_copies: Arc::default(),
-            others: Arc::default(),
             ours: Arc::default(),
             not_read_back: Arc::default(),
         }
@@ -327,7 +324,6 @@ impl JournalDamage {
         let how = "it is of another timeline of this store, as from before a restore; its points go to the names that it gives, and \
                    the segment of this store that may have been here is missing"
             .to_owned();
-        self.others.lock().insert(segment.number);
         self.report(self.damage("journal segment", &segment.path, how, segment.bytes as usize));
     }
 

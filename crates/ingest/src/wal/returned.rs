@@ -12,6 +12,7 @@ use store::Damage;
 use super::{
     chain::is_of_a_copy,
     damage::{JournalDamage, UNREAD_SEGMENT},
+    header::SegmentHeader,
     missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, numbers},
     segment::{Folder, Segment},
 };
@@ -83,8 +84,7 @@ impl JournalDamage {
         let is_kept = moved_to.is_some();
         let header = folder.header_of(segment);
         // In its place: ours is missing still.
-        let is_of_a_copy =
-            header.as_ref().zip(self.ours.get()).is_some_and(|(header, ours)| is_of_a_copy(header, ours));
+        let is_of_a_copy = self.is_of_a_copy(header.as_ref());
         let previous = header.and_then(|header| header.previous);
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         if is_kept {
@@ -94,6 +94,11 @@ impl JournalDamage {
             }
         }
         Ok(())
+    }
+
+    /// Whether a copy of the store wrote a segment with this header.
+    fn is_of_a_copy(&self, header: Option<&SegmentHeader>) -> bool {
+        header.zip(self.ours.get()).is_some_and(|(header, ours)| is_of_a_copy(header, ours))
     }
 
     /// Moves a file here that has the number of a segment, and none of its points.
@@ -155,8 +160,8 @@ impl JournalDamage {
 
     /// Whether a file that is about to be removed is a segment that was missing.
     pub(super) fn has_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<bool> {
-        let is_ours = !self.others.lock().contains(&segment.number);
-        Ok(is_ours && LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment))
+        let may_be = LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment);
+        Ok(may_be && !self.is_of_a_copy(folder.header_of(segment).as_ref()))
     }
 
     /// Whether a start reported this number as missing, or a restored backup lacked it.
