@@ -27,12 +27,6 @@ const MOST_DELETED: usize = 65_536;
 /// Interval between two looks which of them are as all others again.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 
-/// Another deletion of a metric is so far behind the one before: the clocks of other nodes, by which they write what comes of it, are not exact.
-const BEHIND_DELETION: i64 = HIDES_AHEAD.as_micros() as i64 / 2;
-
-/// Where a metric is deleted again and again, its deletions are so far ahead at most.
-const FURTHEST_DELETION: i64 = 6 * HIDES_AHEAD.as_micros() as i64;
-
 /// The times of nodes whose calendars have still to show the time of a deletion are a thousandth of so much before those of the others, so that
 /// they are in their order, too.
 const BEFORE: Duration = Duration::from_secs(15);
@@ -221,13 +215,11 @@ impl Timestamps {
         // Not behind `last`: where that is further ahead, a calendar was once, and others would lose for as long what they write next.
         let ahead = now + HIDES_AHEAD.as_micros() as i64;
         let deleted = metrics.iter().filter_map(|metric| given.of_deleted(*metric, instant)).max();
-        let behind = |deleted: i64| (deleted + BEHIND_DELETION).min(now + FURTHEST_DELETION).max(deleted + 1);
-        let time = deleted.map_or(ahead, |deleted| ahead.max(behind(deleted)));
+        // A microsecond behind: the row of the deletion must not have a time that is far from now, as others read it late then.
+        let time = deleted.map_or(ahead, |deleted| ahead.max(deleted + 1));
         // The caller sees by it whether there was one.
         let time = time + i64::from(time == given.last_deletion);
-        // As the others, once they have followed it: when the calendar is so far.
-        let at = instant + Duration::from_micros((time - ahead).unsigned_abs());
-        given.note_deleted(metrics.iter().copied(), (time + ROOM, at), (now, instant));
+        given.note_deleted(metrics.iter().copied(), (time + ROOM, instant), (now, instant));
         given.last_deletion = time;
         time
     }
@@ -308,7 +300,7 @@ mod tests {
         assert_eq!(of_runs, [before + 1, later + 1, first + 2, later + 2, later + 1]);
         assert_eq!((timestamps.take(id("a")), timestamps.take(id("c"))), (later + 3, first + 6));
         // Deleted again at once.
-        assert_eq!(timestamps.of_deletion(&[id("a")]), later + 3 + BEHIND_DELETION);
+        assert_eq!(timestamps.of_deletion(&[id("a")]), later + 4);
         assert_eq!(timestamps.of_deletion(&[id("c")]), deletion);
     }
 
@@ -373,46 +365,6 @@ mod tests {
         // A row of before that changes nothing.
         following.continue_behind_deletion([id("a")].into_iter(), logged - 500_000);
         assert_eq!(following.take(id("a")), last + 1);
-    }
-
-    #[test]
-    fn a_metric_that_is_deleted_again_keeps_nothing_of_nodes_that_have_followed_the_first_deletion() {
-        for ahead in [0, 3, 8] {
-            let [clock, other_clock] = [0, ahead].map(|ahead| Arc::new(ManualClock::at(1_700_000_000 + ahead)));
-            let (deleting, other) = (timestamps(&clock), timestamps(&other_clock));
-            let (mut deletion, mut written) = (0, 0);
-            for turn in 0..4 {
-                let before = deletion;
-                deletion = deleting.of_deletion(&[id("a")]);
-                assert!(before < deletion && written < deletion, "{ahead} s, turn {turn}: {written}, {deletion}");
-                // The row of it has a time of the clock that is ahead.
-                let logged = (1_700_000_000 + ahead + 3 * turn) * 1_000_000 + 200_000;
-                let logged = logged.max(deletion - HIDES_AHEAD.as_micros() as i64 + 1);
-                let seconds = |seconds| {
-                    [&clock, &other_clock].iter().for_each(|clock| clock.advance(Duration::from_secs(seconds)))
-                };
-                seconds(1);
-                [&deleting, &other].iter().for_each(|of| of.continue_behind_deletion([id("a")].into_iter(), logged));
-                seconds(2);
-                let times = other.take_for(&vec![run("a"); 1000]);
-                assert!(deletion < times.of(0), "{ahead} s, turn {turn}: what is written after it stays");
-                written = times.of(999);
-            }
-            assert!(deletion < 1_700_000_012_000_000 + FURTHEST_DELETION);
-        }
-    }
-
-    #[test]
-    fn a_metric_that_is_deleted_all_the_time_is_not_far_ahead() {
-        let clock = Arc::new(ManualClock::at(1_700_000_000));
-        let timestamps = timestamps(&clock);
-        let mut last = 0;
-        for _ in 0..1000 {
-            let deletion = timestamps.of_deletion(&[id("a")]);
-            assert!(last < deletion && deletion < 1_700_000_000_000_000 + FURTHEST_DELETION + 1_000_000);
-            last = timestamps.take(id("a"));
-            assert!(deletion < last);
-        }
     }
 
     #[test]
