@@ -128,7 +128,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     // Several in a row are one note, as a start writes it. Other files may have their names.
     let noted = noted_segments(disk, damaged.path()).map_err(BackupError::io("listing", damaged.path()))?;
     let is_noted = |number: u64| noted.iter().any(|noted| noted.contains(&number));
-    for (mut first, mut last) in compare()?.missing {
+    let missing = compare()?;
+    for (mut first, mut last) in missing.missing {
         while first <= last && is_noted(last) {
             last -= 1;
         }
@@ -139,7 +140,8 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
             continue;
         }
         let note = journal.join(name_of_missing(first, last));
-        let noted = damaged.keep_note(&note, "the segment of the journal is missing, found by a repair");
+        let bytes = missing.missing_bytes.get(&last).copied().unwrap_or(0);
+        let noted = damaged.keep_note_of(&note, bytes, "the segment of the journal is missing, found by a repair");
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
     let mut rewritten = BTreeSet::new();

@@ -101,8 +101,13 @@ impl DamagedFolder {
 
     /// Keeps what is lost with a file that is not there, in words. Returns the name of the note relative to the data folder.
     pub fn keep_note(&self, path: &Path, what: &str) -> io::Result<String> {
+        self.keep_note_of(path, 0, what)
+    }
+
+    /// As [`DamagedFolder::keep_note`], with the bytes that the file had at least, which the name of the note says.
+    pub fn keep_note_of(&self, path: &Path, bytes: u64, what: &str) -> io::Result<String> {
         let note = path.with_extension("missing");
-        self.keep_bytes(&note, 0, format!("{}: {what}\n", self.flat_name(path)).as_bytes(), what)
+        self.keep_bytes(&note, bytes, format!("{}: {what}\n", self.flat_name(path)).as_bytes(), what)
     }
 
     /// Whether the whole file that is kept under the name of this one is another, as from before a repair wrote it again: a link to

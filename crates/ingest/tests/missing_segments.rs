@@ -94,6 +94,47 @@ fn a_missing_newest_segment_is_reported_at_each_start_until_it_is_back_and_its_p
     assert_eq!(findings(&folder), [""; 0]);
 }
 
+#[test]
+fn a_missing_segment_that_is_put_back_shorter_than_it_was_is_missing_until_the_rest_is_back() {
+    for is_stored_since in [false, true] {
+        let folder = DataFolder::new();
+        folder.live(&[("stored", 1.0)], true);
+        in_life(&folder, async |ingest| {
+            send(ingest, "first", 2.0).await;
+            send(ingest, "second", 3.0).await;
+        });
+        let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+        folder.live(&[("third", 4.0)], false);
+        move_to(&segment(&folder, lost), &away);
+        folder.live(&[("fourth", 5.0)], is_stored_since);
+        assert_eq!(findings(&folder).len(), 1);
+        let whole = fs::read(&away).unwrap();
+        let note = format!("{lost:08}.missing+{}@", whole.len());
+        for (bytes, second) in [(whole.len() - 9, None), (whole.len(), Some(3.0))] {
+            fs::write(segment(&folder, lost), &whole[..bytes]).unwrap();
+            in_life(&folder, async |ingest| {
+                ingest.put_back().await.unwrap();
+                for (name, value) in [("first", Some(2.0)), ("second", second), ("third", Some(4.0))] {
+                    assert_eq!(read(ingest, name).await, value, "{name}, {bytes} bytes, {is_stored_since}");
+                }
+                ingest.flush().await.unwrap();
+                ingest.put_back().await.unwrap();
+            });
+            let mut kept = fs::read_dir(folder.dir.path().join("damaged")).unwrap();
+            let is_over = kept.all(|one| {
+                let name = one.unwrap().file_name().into_string().unwrap();
+                !name.contains(&note) || name.ends_with("~returned")
+            });
+            assert_eq!(is_over, second.is_some(), "{bytes} bytes, {is_stored_since}");
+        }
+        let folder = again(folder);
+        assert_eq!(folder.values(&["first", "second", "fourth"]), [Some(2.0), Some(3.0), Some(5.0)]);
+        // The next segment said at that start how long it was, and someone has to see that note.
+        let cut = findings(&folder).into_iter().filter(|found| found.contains(".cut+")).count();
+        assert_eq!((findings(&folder).len(), cut), (cut, usize::from(!is_stored_since)));
+    }
+}
+
 /// Its header was on the disk before anything else said its number: no crash leaves it so.
 #[test]
 fn a_segment_whose_bytes_are_all_zeros_is_reported_as_lost() {

@@ -193,7 +193,7 @@ impl ReadBack {
             }
             for number in gone {
                 let path = journal.folder().path_of(number);
-                damage.report_missing(&path, &path);
+                damage.report_missing(&path, &path, 0);
                 left.remove(&number);
             }
         }

@@ -39,6 +39,8 @@ pub struct Compared {
     pub stale: Vec<u64>,
     /// First and last number of segments that are missing; those between them may not have been there.
     pub missing: Vec<(u64, u64)>,
+    /// Bytes of the last of them that were on the disk, by its number, where that is known.
+    pub missing_bytes: BTreeMap<u64, u64>,
     /// Numbers of files that an earlier start reported as missing, and that the store counts as stored since.
     pub returned: Vec<u64>,
     /// Numbers of files that have lost their contents.
@@ -97,7 +99,8 @@ pub(crate) fn leave_out_stored(
         damage.report_other(&other.segment);
     }
     for &(first, last) in &found.missing {
-        damage.report_missing(&folder.path_of(first), &folder.path_of(last));
+        let bytes = found.missing_bytes.get(&last).copied().unwrap_or(0);
+        damage.report_missing(&folder.path_of(first), &folder.path_of(last), bytes);
     }
     if let Some(error) = unknown {
         let is_counted = |number: &u64| found.stale.contains(number) || found.stored.contains(number);
@@ -121,9 +124,11 @@ pub(crate) fn leave_out_stored(
     let is_noted = |number: u64| noted.iter().any(|missing| missing.contains(&number));
     // One of a copy of the store, in the place of ours, is none of these, also where a start has taken it.
     let is_back = |one: &&Planned| one.header.as_ref().is_some_and(|header| !is_of_a_copy(header, ours));
-    planned.iter().filter(is_back).filter(|one| is_noted(one.segment.number)).for_each(|one| {
-        damage.note_returned(one.segment.number, one.header.as_ref().and_then(|header| header.previous))
-    });
+    planned
+        .iter()
+        .filter(is_back)
+        .filter(|one| is_noted(one.segment.number))
+        .for_each(|one| damage.note_returned(&one.segment, one.header.as_ref().and_then(|header| header.previous)));
     // The next cycle removes them.
     for stored in planned.extract_if(.., |planned| found.stored.contains(&planned.segment.number)) {
         let file = stored.segment.path.display().to_string();
@@ -316,6 +321,9 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
             _ => {
                 let before = there.range(..number).next_back().map_or(0, |before| before + 1);
                 found.missing.push((before.max(below), number));
+                let of_newest = newest.filter(|_| gone == Some(number)).map_or(0, |newest| newest.synced);
+                let bytes = lengths.of_missing(number).max(of_newest);
+                found.missing_bytes.extend((0 < bytes).then_some((number, bytes)));
             }
         }
     }

@@ -266,8 +266,8 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..damage });
     }
 
-    /// Reports segments that should be there. `first` and `last` are paths that they would have.
-    pub(crate) fn report_missing(&self, first: &Path, last: &Path) {
+    /// Reports segments that should be there. `first` and `last` are paths that they would have; the last had so many bytes at least.
+    pub(crate) fn report_missing(&self, first: &Path, last: &Path, bytes: u64) {
         let to = if first == last { String::new() } else { format!(", or one up to {}", last.display()) };
         let how = format!(
             "it is missing{to}; the points in it are lost, unless they are stored; or the store next to the journal is of an earlier \
@@ -277,7 +277,7 @@ impl JournalDamage {
         self.begin_noting();
         let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).unwrap_or_default();
         let note = first.with_file_name(name_of_missing(number(first), number(last)));
-        let moved_to = self.folder.keep_note(&note, &how).ok();
+        let moved_to = self.folder.keep_note_of(&note, bytes, &how).ok();
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }
 

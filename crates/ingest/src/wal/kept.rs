@@ -201,7 +201,7 @@ impl JournalDamage {
         let kept = format!("damaged/{name}");
         self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
         // If its note could not be renamed before.
-        self.note_returned(segment.number, None);
+        self.note_returned(segment, None);
         tracing::info!(file = %renamed, "a segment of the journal that could not be read was read, and its points are put back");
         self.report_kept();
         Ok(())

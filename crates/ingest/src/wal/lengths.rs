@@ -107,6 +107,12 @@ impl<'a> Lengths<'a> {
         Some(length.map_or(said, |length| Said { bytes: length, whole: Some(length) }))
     }
 
+    /// How many bytes of a segment that is not there were on the disk, by the header of the next one; 0 where nothing is said.
+    pub(super) fn of_missing(&self, number: u64) -> u64 {
+        let next = self.headers.values().filter(|header| header.previous == Some(number));
+        next.map(|header| header.previous_bytes).max().unwrap_or(0)
+    }
+
     /// How many bytes of a segment were on the disk, and up to where these were whole records; 0 where nothing is said.
     pub(super) fn of(&self, number: u64) -> (u64, u64) {
         let said = self.by_headers().filter(|&(_, of, _)| of == number).map(|(.., said)| said);

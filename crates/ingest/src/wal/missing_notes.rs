@@ -1,5 +1,5 @@
-//! The notes in `damaged/` that name segments which a start missed: `journal_00000003.missing+0@1a2b3c4d`, or the first and
-//! the last of several, `journal_00000003-00000005.missing+0@1a2b3c4d`. A note ends in `~returned` once its segment is back, and in
+//! The notes in `damaged/` that name segments which a start missed: `journal_00000003.missing+52310@1a2b3c4d`, or the first and
+//! the last of several, `journal_00000003-00000005.missing+52310@1a2b3c4d`, with the bytes that the last one had at least, or 0. A note ends in `~returned` once its segment is back, and in
 //! `~gone` in a backup that lacks it: nothing waits for it, and one that is found is put back all the same.
 
 use std::{io, ops::RangeInclusive, path::Path};
@@ -18,6 +18,12 @@ pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
     let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
     let is_waited_for = !rest.ends_with(RETURNED) && !rest.ends_with(GONE);
     is_waited_for.then(|| Some(first.parse().ok()?..=last.parse().ok()?))?
+}
+
+/// The bytes that the last of the segments had at least, by the name of a note; 0 where it does not say.
+pub(super) fn noted_bytes(name: &str) -> u64 {
+    let bytes = name.split_once(MISSING).and_then(|(_, rest)| rest.split_once('@')?.0.parse().ok());
+    bytes.unwrap_or(0)
 }
 
 /// Whether a note says that segments are missing for good.
@@ -87,7 +93,7 @@ mod tests {
     fn a_note_names_the_segments_that_are_missing() {
         for (name, expected) in [
             ("journal_00000003.missing+0@1a2b3c4d", Some(3..=3)),
-            ("00000003-00000005.missing+0@1a2b3c4d", Some(3..=5)),
+            ("00000003-00000005.missing+52310@1a2b3c4d", Some(3..=5)),
             (&note_of_gone("00000003.journal").0, None),
             ("journal_00000003.missing+0@1a2b3c4d~returned", None),
             ("journal_00000003.journal~whole", None),
@@ -95,6 +101,7 @@ mod tests {
         ] {
             assert_eq!(missing(name), expected, "{name}");
             assert_eq!(is_gone(name), name.ends_with("~gone"), "{name}");
+            assert_eq!(noted_bytes(name), if name.contains("+52310@") { 52_310 } else { 0 }, "{name}");
             assert_eq!(noted(name), if is_gone(name) { Some(3..=3) } else { expected }, "{name}");
         }
     }

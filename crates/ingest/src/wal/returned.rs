@@ -13,7 +13,7 @@ use super::{
     chain::is_of_a_copy,
     damage::{JournalDamage, UNREAD_SEGMENT},
     header::SegmentHeader,
-    missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, numbers},
+    missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, noted_bytes, numbers},
     segment::{Folder, Segment},
 };
 
@@ -90,7 +90,7 @@ impl JournalDamage {
         if is_kept {
             folder.remove(segment)?;
             if !is_of_a_copy {
-                self.note_returned(segment.number, previous);
+                self.note_returned(segment, previous);
             }
         }
         Ok(())
@@ -111,18 +111,30 @@ impl JournalDamage {
     }
 
     /// A segment that was missing is there again: the note names the others, if there are any. `previous` is the segment with
-    /// records before it, where its header says: no segment between the two has points, and none of them is missing.
-    pub(super) fn note_returned(&self, number: u64, previous: Option<u64>) {
-        if let Err(error) = self.take_from_notes(number, previous) {
+    /// records before it, where its header says: no segment between the two has points, and none of them is missing. Of one that is
+    /// shorter than it was the rest is missing still.
+    pub(super) fn note_returned(&self, segment: &Segment, previous: Option<u64>) {
+        let number = segment.number;
+        if let Err(error) = self.take_from_notes(segment, previous) {
             tracing::warn!(%error, number, "cannot rename the note of a missing segment that is back");
         }
     }
 
-    fn take_from_notes(&self, number: u64, previous: Option<u64>) -> io::Result<()> {
+    fn take_from_notes(&self, segment: &Segment, previous: Option<u64>) -> io::Result<()> {
         for entry in self.folder.kept()? {
             let Some(name) = entry.name.to_str() else { continue };
-            let Some(noted) = noted(name).filter(|noted| noted.contains(&number)) else { continue };
-            self.take_from_note(name, &noted, (number, previous))?;
+            let Some(noted) = noted(name).filter(|noted| noted.contains(&segment.number)) else { continue };
+            let known = if *noted.end() == segment.number { noted_bytes(name) } else { 0 };
+            if segment.bytes < known {
+                let (file, bytes) = (segment.path.display(), segment.bytes);
+                tracing::warn!(
+                    %file, bytes, known,
+                    "a segment of the journal that was missing is back, and shorter than it was: what it has is read; the rest is \
+                     reported as missing until a longer one is put back, or the note in the folder damaged is removed"
+                );
+                continue;
+            }
+            self.take_from_note(name, &noted, (segment.number, previous))?;
         }
         Ok(())
     }
@@ -137,19 +149,23 @@ impl JournalDamage {
         let (before, behind) = (*noted.start()..end, number + 1..*noted.end() + 1);
         let (_, rest) = name.split_once(MISSING).unwrap_or_default();
         let prefix = if name.starts_with(PREFIX) { PREFIX } else { "" };
-        let named = |left: &Range<u64>| format!("{prefix}{}{MISSING}{rest}", numbers(left.start, left.end - 1));
+        let named =
+            |left: &Range<u64>, rest: &str| format!("{prefix}{}{MISSING}{rest}", numbers(left.start, left.end - 1));
+        // The bytes that a note says are those of the last one that it names.
+        let of_others = rest.split_once('@').map_or(rest.to_owned(), |(_, behind)| format!("0@{behind}"));
         let to = match (before.is_empty(), behind.is_empty()) {
             (true, true) => format!("{name}{RETURNED}"),
-            (false, true) => named(&before),
-            (true, false) => named(&behind),
+            (false, true) => named(&before, &of_others),
+            (true, false) => named(&behind, rest),
             (false, false) => {
                 let note = Path::new("journal").join(name_of_missing(behind.start, behind.end - 1));
-                let kept = self.folder.keep_note(&note, "it is missing; one before it is back")?;
+                let kept =
+                    self.folder.keep_note_of(&note, noted_bytes(name), "it is missing; one before it is back")?;
                 if is_gone(name) {
                     let kept = kept.rsplit('/').next().unwrap_or_default();
                     self.folder.rename(kept, &format!("{kept}{GONE}"), "nothing waits for it")?;
                 }
-                named(&before)
+                named(&before, &of_others)
             }
         };
         self.folder.rename(name, &to, "a segment is back")?;
