@@ -362,6 +362,28 @@ def test_a_missing_spec_hides_no_lost_end_of_the_journal(make_server):
     assert is_there(server, points[0] + points[1])
 
 
+def test_a_spec_of_an_earlier_time_hides_no_missing_segment(make_server):
+    server = make_server()
+    now = int(time.time())
+    server.send([("stored.a", now - 50, 1.0)])
+    server.stop()
+    spec = (server.data / "store" / "spec").read_bytes()
+    server.start()
+    server.send([("journalled.a", now - 40, 2.0)])
+    eventually(lambda: "synced" in (server.data / "segments").read_text(), True, seconds=20)
+    server.kill()
+    newest = max((server.data / "journal").glob("*.journal"))
+    newest.unlink()
+    (server.data / "store" / "spec").write_bytes(spec)
+    status, report = verify(server.data)
+    assert status == 1 and newest.name in str(report["damage"]), report
+    assert run("repair", str(server.data)).returncode == 3
+    status, report = verify(server.data)
+    assert status == 0 and newest.stem in str(report["known_losses"]), report
+    server.start()
+    assert newest.stem in str(server.get("/admin/status").json()["damage"])
+
+
 def test_a_repair_says_that_deletions_may_be_lost_and_what_is_back_is_back_with_its_points(make_server):
     server = make_server()
     now = int(time.time())

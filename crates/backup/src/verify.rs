@@ -13,7 +13,7 @@ use metric::{MetricId, Timestamp};
 use store::{Identity, LAST_NUMBER, StoreError};
 use store_embedded::{
     DamagedPart, FileReport, FolderLock, IdSet, ONE_BIT, StoredFile, check_file, check_log, check_spec, cut_logs,
-    identity_of, is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows,
+    identity_at_start, is_layout_1, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows,
     of_other_timeline, other_store, read_journal_mark, read_manifest, remade_manifest, store_of_manifest,
     unlisted_rows, without_name,
 };
@@ -680,7 +680,7 @@ fn segment(number: u64) -> PathBuf {
 /// the journal itself knows.
 pub(crate) fn identity_for_journal(disk: &dyn Disk, data: &Path) -> Option<Identity> {
     let store = data.join("store");
-    let named = identity_of(disk, &store);
+    let named = identity_at_start(disk, &store);
     // No store has the number 0.
     let foreign = other_store(disk, &store, named.as_ref().map_or(0, |named| named.store));
     match (named, foreign) {

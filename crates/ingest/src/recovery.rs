@@ -35,7 +35,7 @@ pub(crate) fn recover(
     let mut segments: BTreeMap<u64, u64> =
         planned.iter().map(|planned| (planned.segment.number, planned.segment.bytes)).collect();
     let noted = patience.read(|| damage.noted(), Result::is_err);
-    let (planned, left_alone) = wal::leave_out_stored(folder, damage, planned, known, identity, noted);
+    let (planned, left_alone) = wal::leave_out_stored(folder, damage, (planned, &misnamed), known, identity, noted);
     segments.retain(|number, _| !left_alone.contains(number));
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;

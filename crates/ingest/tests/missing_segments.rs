@@ -355,6 +355,45 @@ fn a_copy_of_an_old_segment_under_a_higher_number_is_put_aside_and_hides_no_newe
 }
 
 #[test]
+fn a_segment_that_is_there_under_another_name_alone_is_missed_also_where_nothing_else_knows_it() {
+    let folder = two_lives();
+    let lost = newest(&folder);
+    let other = segment(&folder, lost + 3);
+    move_to(&segment(&folder, lost), &other);
+    fs::remove_file(folder.dir.path().join("segments")).unwrap();
+    assert_eq!(folder.values(&["first", "second"]), [Some(2.0), None]);
+    let name = other.file_name().unwrap().to_str().unwrap();
+    let missing = format!("journal segment {lost:08}.journal");
+    assert_eq!(findings(&folder), [format!("misnamed journal segment {name}"), missing]);
+    let kept = folder.damage.examples().remove(0).moved_to.expect("it is kept");
+    let folder = again(folder);
+    folder.live(&[("third", 4.0)], true);
+    assert_eq!(findings(&folder).len(), 1, "{:?}", findings(&folder));
+    move_to(&folder.dir.path().join(kept), &segment(&folder, lost));
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        ingest.put_back().await.unwrap();
+        assert_eq!(read(ingest, "second").await, Some(3.0));
+        ingest.flush().await.unwrap();
+    });
+    let folder = again(folder);
+    assert_eq!(folder.values(&["second", "third"]), [Some(3.0), Some(4.0)]);
+    assert_eq!(findings(&folder), [""; 0]);
+}
+
+/// Its number is given again.
+#[test]
+fn a_segment_without_records_under_another_name_is_not_missed() {
+    let folder = two_lives();
+    in_life(&folder, async |_| {});
+    let empty = newest(&folder);
+    move_to(&segment(&folder, empty), &segment(&folder, empty + 3));
+    assert_eq!(folder.values(&["first", "second"]), [Some(2.0), Some(3.0)]);
+    let found = findings(&folder);
+    assert_eq!(found, [format!("misnamed journal segment {:08}.journal", empty + 3)]);
+}
+
+#[test]
 fn a_note_of_several_numbers_ends_with_the_segment_that_had_points() {
     for is_flushed in [false, true] {
         let folder = two_lives();

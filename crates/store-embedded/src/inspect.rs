@@ -278,6 +278,15 @@ pub fn identity_of(disk: &dyn Disk, store: &Path) -> Option<Identity> {
     spec::identity_of(&read_to(disk, &store.join("spec"), spec::LONGEST)?)
 }
 
+/// As [`identity_of`], with the openings that the log of names has behind the last of the spec, which may be one of an earlier time: as a
+/// start takes it.
+pub fn identity_at_start(disk: &dyn Disk, store: &Path) -> Option<Identity> {
+    let Identity { store: id, chain } = identity_of(disk, store)?;
+    let mut openings = Vec::new();
+    each_name_record(disk, store, |kind, payload| openings.extend(names::opening_of(kind, payload)));
+    Some(Identity { store: id, chain: timeline::with_names(chain, &openings) })
+}
+
 /// Reads all of a file of `names/` or `events/`.
 ///
 /// # Errors

@@ -86,9 +86,9 @@ pub use folder::{FolderLock, open as lock, open_to_read as lock_to_read, settle_
 pub use give_up::give_up_missing;
 pub use id_set::IdSet;
 pub use inspect::{
-    LogReport, LostRows, check_log, check_spec, cut_logs, has_noted_losses, identity_of, is_layout_1, log_file,
-    lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows, names_of, of_other_timeline,
-    remade_manifest, same_names, unlisted_rows, without_name,
+    LogReport, LostRows, check_log, check_spec, cut_logs, has_noted_losses, identity_at_start, identity_of,
+    is_layout_1, log_file, lost_deletions, lost_names, lost_policies, lost_rows, missing_logs, missing_rows, names_of,
+    of_other_timeline, remade_manifest, same_names, unlisted_rows, without_name,
 };
 pub use newer::{NewerFile, newer_file};
 pub use options::{EmbeddedOptions, EventLimits};

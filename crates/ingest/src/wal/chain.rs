@@ -18,7 +18,7 @@ use super::{
     cut_end::{CutEnd, cut_ends},
     damage::JournalDamage,
     header::SegmentHeader,
-    lengths::Lengths,
+    lengths::{Lengths, header_bytes},
     missing_notes::noted_segments,
     newest::{Newest, newest_of},
     plan::Planned,
@@ -79,11 +79,12 @@ impl Seen<'_> {
 
 /// The segments that the store does not have. Reports those that are missing; those that came back from a copy go to
 /// `damaged/`: their values may have been overwritten since. `noted` are those that starts missed; where that is not known, a
-/// segment that the store counts as stored stays in its place, and its number is in the second part.
+/// segment that the store counts as stored stays in its place, and its number is in the second part. `misnamed` are files with other
+/// names than their headers say.
 pub(crate) fn leave_out_stored(
     folder: &Folder,
     damage: &JournalDamage,
-    mut planned: Vec<Planned>,
+    (mut planned, misnamed): (Vec<Planned>, &[Planned]),
     (mark, newest): (Option<JournalMark>, Option<Newest>),
     ours: &Identity,
     noted: io::Result<Vec<RangeInclusive<u64>>>,
@@ -91,7 +92,7 @@ pub(crate) fn leave_out_stored(
     let (noted, unknown) = noted.map_or_else(|error| (Vec::new(), Some(error)), |noted| (noted, None));
     let mut left_alone = Vec::new();
     damage.set_ours(ours);
-    let found = compare(&planned, Known { mark, newest, noted: &noted }, ours);
+    let found = compare(&planned, Known { mark, newest, noted: &noted, misnamed }, ours);
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut, cut.how(&*folder.disk, folder.dir()));
     }
@@ -247,7 +248,7 @@ pub fn check_chain(
             has_nothing: *has_nothing,
         })
         .collect();
-    let known = Known { mark, newest: newest_of(disk, journal), noted: &noted };
+    let known = Known { mark, newest: newest_of(disk, journal), noted: &noted, misnamed: &[] };
     Ok(Compared { misnamed, exchanged, ..compare_seen(&seen, known, ours) })
 }
 
@@ -259,11 +260,30 @@ struct Known<'a> {
     newest: Option<Newest>,
     /// Segments that starts missed, or that a restored backup lacked.
     noted: &'a [RangeInclusive<u64>],
+    /// Files with other names than their headers say, which a start puts aside.
+    misnamed: &'a [Planned],
+}
+
+impl Known<'_> {
+    /// Segments that have records and are not stored, and that files with other names are.
+    fn under_other_names(&self, ours: &Identity) -> impl Iterator<Item = u64> {
+        let header = |one: &Planned| {
+            let header = one.header.clone()?;
+            (header_bytes(&header) < one.segment.bytes).then_some(header)
+        };
+        let is_unstored = |header: &SegmentHeader| {
+            is_kin(header, ours)
+                && !is_of_other_timeline(header, header.segment, self.mark, ours)
+                && self.mark.is_some_and(|mark| mark.stored_below <= header.segment)
+        };
+        self.misnamed.iter().filter_map(header).filter(is_unstored).map(|header| header.segment)
+    }
 }
 
 /// Compares segments in the order of their numbers.
 fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compared {
-    let Known { mark, newest, noted } = known;
+    let Known { mark, newest, noted, .. } = known;
+    let under_other_names: Vec<u64> = known.under_other_names(ours).collect();
     let adopted = adopted_openings(seen, ours);
     let is_ours = |header: &SegmentHeader, ours: &Identity| is_ours(header, ours) || is_of(header, &adopted);
     let is_other = |one: &Seen<'_>| {
@@ -297,6 +317,7 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let mut known: BTreeSet<u64> = kin.iter().filter_map(|(_, header)| header.previous).collect();
     let gone = newest.filter(|newest| is_missing(*newest, &kin, ours)).map(|newest| newest.number);
     known.extend(gone);
+    known.extend(under_other_names);
     // A segment gets its header, and that is put on the disk, before anything else: no crash leaves a long one without it.
     let has_lost_header = |one: &&&Seen<'_>| one.header.is_none() && one.has_nothing && EMPTY_BYTES < one.bytes;
     known.extend(seen.iter().filter(has_lost_header).map(|one| one.number));

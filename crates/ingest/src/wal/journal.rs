@@ -23,7 +23,7 @@ use std::{
 use host::Host;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
-use store::JournalMark;
+use store::{JournalMark, LAST_NUMBER};
 
 use super::{
     damage::JournalDamage,
@@ -213,7 +213,10 @@ impl Journal {
         let lowest = old.first().map_or(u64::MAX, |first| first.number);
         let there = old.last().map_or(0, |last| last.number);
         let known = mark.map_or(0, |mark| mark.newest).max(newest.map_or(0, |newest| newest.number));
-        let segment = there.max(known) + 1;
+        // One that is missing may come back.
+        let noted = damage.noted().unwrap_or_default();
+        let missing = noted.iter().map(|noted| *noted.end()).filter(|&last| last < LAST_NUMBER).max().unwrap_or(0);
+        let segment = there.max(known).max(missing) + 1;
         let opening = identity.identity.chain.last().map_or(0, |opening| opening.id);
         let trim = Trim::new((segment, opening), read, mark, lowest);
         let (mut empty, mut old): (Vec<Segment>, Vec<Segment>) =

@@ -46,7 +46,7 @@ fn writer_of(header: &SegmentHeader) -> Option<u64> {
 }
 
 /// Bytes of a header at the beginning of a segment.
-fn header_bytes(header: &SegmentHeader) -> u64 {
+pub(super) fn header_bytes(header: &SegmentHeader) -> u64 {
     segment_start(header).len() as u64
 }
 

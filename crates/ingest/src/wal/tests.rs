@@ -338,7 +338,7 @@ fn reported_in(dir: &Path, (mark, newest): (Option<JournalMark>, Option<Newest>)
     let damage = JournalDamage::in_folder(&Host::system(), data);
     let (mut planned, _) = folder.plan(newest).unwrap();
     if newest.is_some() {
-        (planned, _) = leave_out_stored(&folder, &damage, planned, (mark, newest), &identity(), Ok(Vec::new()));
+        (planned, _) = leave_out_stored(&folder, &damage, (planned, &[]), (mark, newest), &identity(), Ok(Vec::new()));
     }
     for planned in planned {
         let bytes = folder.read_parts(&planned.segment).unwrap();
