@@ -272,75 +272,13 @@ impl NameStore for ClusterDriver {
 
 #[cfg(test)]
 mod tests {
-    use futures::{FutureExt, future::BoxFuture};
     use host::ManualClock;
     use metric::Policy;
     use store::{MemoryDriver, PolicyChange, SharedNames as _};
-    use store_cassandra::{Calendar, Fate, InMemoryTables, InMemoryWriter, Layout, Link, NodeId, NodeRow};
+    use store_cassandra::{Calendar, InMemoryTables, Layout};
 
     use super::*;
-    use crate::nodes_table::NodesTable;
-
-    /// Reaches everything.
-    struct Reached;
-
-    impl Link for Reached {
-        fn has_others(&self) -> bool {
-            true
-        }
-
-        fn statement(&self, _is_write: bool) -> BoxFuture<'_, Fate> {
-            std::future::ready(Fate::Done).boxed()
-        }
-    }
-
-    struct OneNode(InMemoryWriter, Calendar);
-
-    impl Tables for OneNode {
-        fn tables(&self) -> Result<&dyn SharedTables, StoreError> {
-            Ok(&self.0)
-        }
-
-        fn to_write(&self) -> Result<&dyn SharedTables, StoreError> {
-            Ok(&self.0)
-        }
-
-        fn problem(&self) -> Option<String> {
-            None
-        }
-
-        fn other_writers(&self) -> OtherWriters {
-            OtherWriters { are_there: true, have_same_points: false }
-        }
-    }
-
-    impl NodesTable for OneNode {
-        fn own(&self) -> Option<NodeId> {
-            Some(NodeId::of_number(1))
-        }
-
-        fn is_up(&self) -> bool {
-            true
-        }
-
-        fn announce<'a>(&'a self, _row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
-            std::future::ready(Ok(())).boxed()
-        }
-
-        fn withdraw(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-            std::future::ready(Ok(())).boxed()
-        }
-
-        fn saw_other(&self, _is_of_other_replica: bool) {}
-
-        fn calendar(&self) -> &Calendar {
-            &self.1
-        }
-
-        fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
-            std::future::ready(Ok(Vec::new())).boxed()
-        }
-    }
+    use crate::one_node::{OneNode, Reached};
 
     #[tokio::test]
     async fn a_change_of_a_policy_makes_no_metric_again_that_was_deleted() {

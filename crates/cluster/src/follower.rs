@@ -6,12 +6,16 @@
 //! 3. Deleted names are looked up: what was created here since and waits to be written there stays, and so does what is in the tables and
 //!    was not made again since the deletion, as far as they know. The others are deleted here with their points, except points of slots
 //!    that begin after the deletion, which make the metric again. What another node has made again is a new metric here as well.
+//!    Where a name was there and is gone at the second look, it was perhaps deleted again: the row of that is waited for.
 //! 4. So are names that this node deleted itself: an older creation of another node may be read after the deletion, at each start too.
 //!
 //! A row counts as applied when all of this succeeded; a failure leaves it to the next poll.
 
+#[cfg(test)]
+mod tests;
+
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, VecDeque},
     sync::{
         Arc,
         atomic::{AtomicI64, AtomicU64, Ordering::Relaxed},
@@ -79,14 +83,25 @@ impl Followed {
 /// Names, each with the time of its deletion, Unix seconds.
 type DeletedNames = Vec<(String, Timestamp)>;
 
+/// Names that were to be deleted, and were not.
+struct Doubtful {
+    /// When to look again.
+    due: Instant,
+    /// The time of the row of their deletion.
+    logged: i64,
+    names: DeletedNames,
+    /// Whether they were still in the tables at the first look, and gone at the second.
+    are_gone: bool,
+}
+
 /// What is known of the rows, by the one task that follows.
 #[derive(Default)]
 struct State {
     reads: ChangeReads,
     /// Names that were deleted, with the time of their rows.
     deletions: HashMap<String, i64>,
-    /// Names that were to be deleted, and were still in the tables; when to look again, and the time of the row of their deletion.
-    doubtful: Vec<(Instant, i64, DeletedNames)>,
+    /// Names that were to be deleted, and were not, in the order in which they are due.
+    doubtful: VecDeque<Doubtful>,
     /// Names that were created around a deletion, and were not in the tables; when to look again.
     missing: Vec<(Instant, Vec<String>)>,
     /// Whether a poll has succeeded: what it read may be older than what this node has known since before its start.
@@ -225,7 +240,8 @@ impl Follower {
                 remember(&mut state.deletions, &names, key.written);
                 let left = self.delete(driver, names, key.written, Deleter::Another).await?;
                 if !left.is_empty() {
-                    state.doubtful.push((self.clock.instant() + LOOK_AGAIN, key.written, left));
+                    let due = self.clock.instant() + LOOK_AGAIN;
+                    state.doubtful.push_back(Doubtful { due, logged: key.written, names: left, are_gone: false });
                 }
             }
         }
@@ -410,9 +426,27 @@ impl Follower {
 
     async fn look_again(&self, driver: &dyn SharedTables, state: &mut State) -> Result<(), StoreError> {
         let now = self.clock.instant();
-        while let Some((_, logged, names)) = state.doubtful.first().filter(|(due, ..)| *due <= now) {
-            self.delete(driver, names.clone(), *logged, Deleter::Another).await?;
-            state.doubtful.remove(0);
+        while let Some(Doubtful { logged, names, are_gone, .. }) = state.doubtful.front().filter(|one| one.due <= now) {
+            let logged = *logged;
+            // The row of a later deletion has dealt with the others.
+            let is_latest = |name: &str| state.deletions.get(name).is_none_or(|&latest| latest <= logged);
+            let names: DeletedNames = names.iter().filter(|(name, _)| is_latest(name)).cloned().collect();
+            // With the time of this deletion, points of before the later one would make them again.
+            let gone: HashSet<String> = match are_gone {
+                true => HashSet::new(),
+                false => {
+                    let all = names.iter().map(|(name, _)| name.clone()).collect();
+                    driver.deleted(all).await?.into_iter().collect()
+                }
+            };
+            let (gone, others): (DeletedNames, DeletedNames) =
+                names.into_iter().partition(|(name, _)| gone.contains(name));
+            self.delete(driver, others, logged, Deleter::Another).await?;
+            state.doubtful.pop_front();
+            if !gone.is_empty() {
+                let due = now + LOOK_AGAIN;
+                state.doubtful.push_back(Doubtful { due, logged, names: gone, are_gone: true });
+            }
         }
         while let Some((_, names)) = state.missing.first().filter(|(due, _)| *due <= now) {
             let found = driver.lookup(names.clone()).await?;

@@ -23,6 +23,8 @@ mod members;
 mod name_sync;
 mod node;
 mod nodes_table;
+#[cfg(test)]
+mod one_node;
 mod peers;
 mod rescan;
 mod schedule;
