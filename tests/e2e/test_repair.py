@@ -302,10 +302,28 @@ def test_a_repair_puts_exchanged_segments_right_and_reports_a_missing_one_with_a
     files[0].write_bytes(last)
     files[2].write_bytes(first)
     assert verify(server.data)[0] == 1
-    assert run("repair", str(server.data)).returncode in (0, 3)
+    for options in [["--dry-run"], []]:
+        repaired = run("repair", str(server.data), *options)
+        assert repaired.returncode == 0 and repaired.stdout.count("put right: journal/") == 2, repaired
+        assert "not kept" not in repaired.stdout, repaired.stdout
     status, report = verify(server.data)
     assert (status, report["known_losses"]) == (0, []), report
     assert [file.read_bytes() for file in (files[0], files[2])] == [first, last]
+
+    # Of two copies of a missing one, the whole one.
+    files[0].unlink()
+    files[0].with_name("00000040.journal").write_bytes(first[:-300])
+    files[0].with_name("00000041.journal").write_bytes(first)
+    assert run("repair", str(server.data)).returncode == 3
+    assert files[0].read_bytes() == first
+    # What is renamed and has lost its end is reported for that.
+    files[2].with_name("00000040.journal").write_bytes(last[:-300])
+    files[2].unlink()
+    for options in [["--dry-run"], []]:
+        repaired = run("repair", str(server.data), *options)
+        assert repaired.returncode == 3 and "its end is missing" in repaired.stdout, repaired
+    assert ".cut+" in str(verify(server.data)[1]["known_losses"])
+    files[2].write_bytes(last)
     server.start()
     assert all(is_there(server, of_segment) for of_segment in points.values())
     server.kill()

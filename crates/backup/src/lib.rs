@@ -38,5 +38,6 @@ pub use same_names::how as how_same_names;
 pub use scrub::{FileScrub, Piece};
 pub use store_embedded::DamagedPart;
 pub use verify::{
-    Checked, EARLIER_SPEC, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, lock_to_read, verify, verify_backup,
+    Checked, EARLIER_SPEC, EXCHANGED_SEGMENT, FOREIGN_SEGMENT, KnownLoss, Report, UNLIKE, costs, lock, lock_to_read,
+    verify, verify_backup,
 };

@@ -42,6 +42,7 @@ pub fn costs(part: &DamagedPart) -> bool {
                     | "footer of a file of rows"
                     | "index of a file of rows"
                     | STALE_SEGMENT
+                    | EXCHANGED_SEGMENT
                     | STRAY
                     | UNLISTED
             )
@@ -71,6 +72,9 @@ pub(crate) const CUT_SEGMENT: &str = "journal records";
 
 /// A segment whose points are stored, and may have been overwritten since.
 pub(crate) const STALE_SEGMENT: &str = "stale journal segment";
+
+/// A segment under the name of another one: a repair gives it its own.
+pub const EXCHANGED_SEGMENT: &str = "journal segment under another name";
 
 /// A spec from before openings that wrote rows: a start refuses it.
 pub const EARLIER_SPEC: &str = "spec of an earlier time";
@@ -746,11 +750,18 @@ fn compare_with_journal(disk: &dyn Disk, data: &Path, identity: &Identity, repor
         report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
     }
     for (number, header) in found.misnamed {
-        let how = format!(
-            "it says that it is segment {header}: it is a copy, or was renamed; a start puts it aside; if segment {header} is \
-             missing, give it that name"
-        );
-        report.add(segment(number), DamagedPart::of_file(SEGMENT, 0, how));
+        let is_exchanged = found.exchanged.contains(&(number, header));
+        let (what, way) = match is_exchanged {
+            true => {
+                (EXCHANGED_SEGMENT, "it was renamed; a repair gives it that name, and a start puts it aside".to_owned())
+            }
+            false => {
+                let way = "it is a copy, or was renamed; a start puts it aside; if segment";
+                (SEGMENT, format!("{way} {header} is missing, give it that name"))
+            }
+        };
+        let how = format!("it says that it is segment {header}: {way}");
+        report.add(segment(number), DamagedPart::of_file(what, 0, how));
     }
     add_foreign(found.foreign, identity.store, report);
     for number in found.returned {

@@ -51,7 +51,7 @@ pub struct Compared {
     pub synced: BTreeMap<u64, u64>,
     /// Numbers of files whose headers say another number: copies, or renamed files. A start puts them aside.
     pub misnamed: Vec<(u64, u64)>,
-    /// Those of them that this store wrote and has not stored: under the number of their headers they are right.
+    /// Those of them that this store wrote and has not stored, and whose place is free: under the number of their headers they are right.
     pub exchanged: Vec<(u64, u64)>,
     /// Numbers of files of another store, with that store. A start refuses them.
     pub foreign: Vec<(u64, u128)>,
@@ -230,14 +230,30 @@ pub fn check_chain(
                 || found.iter().any(|(_, _, of, _)| of.as_ref().is_some_and(|of| of.previous == Some(number)))
         }
     };
-    let is_right = |&&(name, number): &&(u64, u64)| {
-        let header = found.iter().find(|(of, ..)| *of == name).and_then(|(_, _, header, _)| header.as_ref());
-        header.is_some_and(|header| {
-            is_kin(header, ours) && !is_of_other_timeline(header, number, mark, ours) && is_unstored(number)
+    let is_free = |number: u64| found.iter().all(|one| one.0 != number || misnamed_as(one).is_some());
+    let is_right = |(name, _, header, _): &&(u64, u64, Option<SegmentHeader>, [bool; 2])| {
+        header.as_ref().filter(|header| header.is_misnamed(*name)).is_some_and(|header| {
+            let number = header.segment;
+            is_kin(header, ours)
+                && !is_of_other_timeline(header, number, mark, ours)
+                && is_unstored(number)
+                && is_free(number)
         })
     };
-    let exchanged: Vec<(u64, u64)> = misnamed.iter().filter(is_right).copied().collect();
+    // Of several copies the longest is the whole one.
+    let mut right: Vec<_> = found.iter().filter(is_right).collect();
+    right.sort_by_key(|(_, bytes, ..)| std::cmp::Reverse(*bytes));
+    let mut exchanged: Vec<(u64, u64)> = right.into_iter().filter_map(misnamed_as).collect();
+    let mut taken = BTreeSet::new();
+    exchanged.retain(|(_, number)| taken.insert(*number));
+    // A repair gives them their names before anything else.
+    for one in &mut found {
+        if let Some((_, number)) = misnamed_as(one).filter(|one| exchanged.contains(one)) {
+            one.0 = number;
+        }
+    }
     found.retain(|one| misnamed_as(one).is_none());
+    found.sort_by_key(|&(number, ..)| number);
     let seen: Vec<Seen<'_>> = found
         .iter()
         .map(|(number, bytes, header, [is_zeros, has_nothing])| Seen {

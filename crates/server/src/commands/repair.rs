@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context;
-use backup::{Checked, DamagedPart, EARLIER_SPEC, FOREIGN_SEGMENT, Repaired, UNLIKE, costs};
+use backup::{Checked, DamagedPart, EARLIER_SPEC, EXCHANGED_SEGMENT, FOREIGN_SEGMENT, Repaired, UNLIKE, costs};
 use host::Host;
 use serde_json::{Value, json};
 
@@ -55,6 +55,7 @@ fn text(repaired: &Repaired, dry_run: bool) -> String {
                 "kept as it is"
             }
             true => "not kept",
+            false if part.what == EXCHANGED_SEGMENT => "put right",
             false => "made again",
         };
         text += &format!("{state}: {}\n", damage_text::line(file, part, &repaired.names));
