@@ -129,7 +129,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let noted = noted_segments(disk, damaged.path()).map_err(BackupError::io("listing", damaged.path()))?;
     let is_noted = |number: u64| noted.iter().any(|noted| noted.contains(&number));
     let missing = compare()?;
-    for (mut first, mut last) in missing.missing {
+    for (mut first, mut last) in missing.missing.iter().copied() {
         while first <= last && is_noted(last) {
             last -= 1;
         }
@@ -144,6 +144,9 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
         let noted = damaged.keep_note_of(&note, bytes, "the segment of the journal is missing, found by a repair");
         noted.map_err(BackupError::io("repairing", &journal))?;
     }
+    let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok());
+    let known_bytes =
+        |path: &Path| number(path).and_then(|number| missing.missing_bytes.get(&number).copied()).unwrap_or(0);
     let mut rewritten = BTreeSet::new();
     for file in found.files.iter().filter(|file| !file.faults.is_empty()) {
         let path = data.join(&file.path);
@@ -158,13 +161,13 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
                 damaged.move_in(&path, "the store has its points already; put aside by a repair").map(drop)
             }
             _ if file.faults.iter().any(|fault| fault.what == SEGMENT && fault.how == EMPTIED) => damaged
-                .keep_note(&path, EMPTIED)
+                .keep_note_of(&path, known_bytes(&path), EMPTIED)
                 .and_then(|_| damaged.move_in(&path, "it has lost its contents; put aside by a repair"))
                 .map(drop),
             // The rest of the journal is as good as before.
             _ if file.faults.iter().any(|fault| [SEGMENT, FOREIGN_SEGMENT].contains(&fault.what)) => Ok(()),
             _ if text.starts_with("journal/") => {
-                rewritten.extend(path.file_stem().and_then(|stem| stem.to_str()?.parse::<u64>().ok()));
+                rewritten.extend(number(&path));
                 let ends = file.faults.iter().filter(|fault| fault.what == CUT_SEGMENT);
                 let noted = ends.map(|end| note_cut(&damaged, &path, end.offset, end.offset + end.bytes).map(drop));
                 noted.collect::<std::io::Result<()>>().and_then(|()| cut(host, &damaged, &path))

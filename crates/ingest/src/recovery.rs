@@ -24,9 +24,6 @@ pub(crate) fn recover(
     let ReplayParts { folder, damage, identity, names, registry, rules, policies, patience, .. } = &parts;
     let is_unreadable = |planned: &Result<_, IngestError>| matches!(planned, Err(IngestError::UnreadableJournal { source, .. }) if wal::may_pass(source));
     let (planned, misnamed) = patience.read(|| plan(folder, identity, known.1), is_unreadable)?;
-    for one in &misnamed {
-        damage.move_misnamed(&one.segment, one.header.as_ref().map_or(0, |header| header.segment));
-    }
     let ids_given = planned.iter().chain(&misnamed).filter_map(|planned| Some(planned.header.as_ref()?.next_id));
     let ids_opened = identity.chain.iter().map(|opening| opening.first_id);
     if let Some(highest) = ids_given.chain(ids_opened).max() {
@@ -36,6 +33,10 @@ pub(crate) fn recover(
         planned.iter().map(|planned| (planned.segment.number, planned.segment.bytes)).collect();
     let noted = patience.read(|| damage.noted(), Result::is_err);
     let (planned, left_alone) = wal::leave_out_stored(folder, damage, (planned, &misnamed), known, identity, noted);
+    // Behind the notes of those that are nowhere else: after a kill between, nothing would know them.
+    for one in &misnamed {
+        damage.move_misnamed(&one.segment, one.header.as_ref().map_or(0, |header| header.segment));
+    }
     segments.retain(|number, _| !left_alone.contains(number));
     let kept = damage.report_strays(folder).and_then(|()| damage.move_renamed(folder));
     kept.map_err(|source| IngestError::Journal { dir: folder.dir().to_owned(), source })?;

@@ -126,6 +126,11 @@ fn a_missing_segment_that_is_put_back_shorter_than_it_was_is_missing_until_the_r
                 !name.contains(&note) || name.ends_with("~returned")
             });
             assert_eq!(is_over, second.is_some(), "{bytes} bytes, {is_stored_since}");
+            let is_put_back_twice = fs::read_dir(folder.dir.path().join("damaged")).unwrap().any(|one| {
+                let name = one.unwrap().file_name().into_string().unwrap();
+                name.contains(&format!("{lost:08}.journal~"))
+            });
+            assert!(is_stored_since || second.is_some() || !is_put_back_twice, "it was replayed in its place");
         }
         let folder = again(folder);
         assert_eq!(folder.values(&["first", "second", "fourth"]), [Some(2.0), Some(3.0), Some(5.0)]);
@@ -364,8 +369,8 @@ fn a_segment_that_is_there_under_another_name_alone_is_missed_also_where_nothing
     assert_eq!(folder.values(&["first", "second"]), [Some(2.0), None]);
     let name = other.file_name().unwrap().to_str().unwrap();
     let missing = format!("journal segment {lost:08}.journal");
-    assert_eq!(findings(&folder), [format!("misnamed journal segment {name}"), missing]);
-    let kept = folder.damage.examples().remove(0).moved_to.expect("it is kept");
+    assert_eq!(findings(&folder), [missing, format!("misnamed journal segment {name}")]);
+    let kept = folder.damage.examples().remove(1).moved_to.expect("it is kept");
     let folder = again(folder);
     folder.live(&[("third", 4.0)], true);
     assert_eq!(findings(&folder).len(), 1, "{:?}", findings(&folder));
@@ -379,6 +384,28 @@ fn a_segment_that_is_there_under_another_name_alone_is_missed_also_where_nothing
     let folder = again(folder);
     assert_eq!(folder.values(&["second", "third"]), [Some(3.0), Some(4.0)]);
     assert_eq!(findings(&folder), [""; 0]);
+}
+
+/// After a kill between, nothing else would know it.
+#[test]
+fn a_segment_under_another_name_is_noted_as_missing_before_it_is_put_aside() {
+    let folder = two_lives();
+    let lost = newest(&folder);
+    move_to(&segment(&folder, lost), &segment(&folder, lost + 3));
+    fs::remove_file(folder.dir.path().join("segments")).unwrap();
+    let (damaged, seen) = (folder.dir.path().join("damaged"), Arc::new(AtomicU64::new(0)));
+    let (place, counted) = (segment(&folder, lost + 3), seen.clone());
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |call, path| {
+        if call == Call::Rename && path == place {
+            let mut notes = fs::read_dir(&damaged).unwrap().map(|one| one.unwrap().file_name());
+            let is_noted = notes.any(|name| name.to_str().unwrap().contains(".missing+"));
+            counted.store(1 + u64::from(is_noted), Relaxed);
+        }
+        None
+    });
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    assert_eq!(folder.values_on(host, &["first", "second"]).unwrap(), [Some(2.0), None]);
+    assert_eq!(seen.load(Relaxed), 2);
 }
 
 /// Its number is given again.

@@ -268,6 +268,50 @@ fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported_until_it_d
     });
 }
 
+/// The same of a segment that this process wrote. It is away before it is looked for, so that only the next one names it.
+#[test]
+fn points_that_wait_in_a_segment_of_this_process_that_is_away_are_put_back_when_it_comes_back() {
+    let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
+    runtime(2).block_on(async {
+        let (clock, damage) = (Arc::new(Ahead::default()), DamageLog::new());
+        let options = IngestOptions {
+            memory_limit_bytes: 8 * MEMORY_SLOTS,
+            journal_limit_bytes: 1 << 30,
+            host: Host { clock: clock.clone(), ..Host::system() },
+            damage: damage.clone(),
+            ..options(dir.path(), Duration::from_millis(20))
+        };
+        let registry = registry_of(&*driver).await;
+        let ingest = Ingest::open(options, driver.store(), registry, rules(THREE_STAGES)).await.unwrap();
+        let mut model = Model::new();
+        let next = fill_and_spill(&ingest, &driver, &mut model).await;
+        let segment = |number: u64| dir.path().join(format!("{number:08}.journal"));
+        let mut next = next;
+        while !segment(4).exists() {
+            assert!(next < now() - 20, "no segment is closed");
+            in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
+            next += 20;
+        }
+        let away = dir.path().join("away");
+        std::fs::rename(segment(3), &away).unwrap();
+        driver.is_down.store(false, SeqCst);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
+        let began = Instant::now();
+        while 0 < ingest.counters().parked_points {
+            assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            clock.0.fetch_add(601, SeqCst);
+        }
+        assert!(damage.examples().iter().any(|damage| damage.how.starts_with("it is missing")), "{damage:?}");
+        std::fs::rename(&away, segment(3)).unwrap();
+        in_time(ingest.flush()).await.unwrap();
+        assert!(0 < ingest.put_back().await.unwrap());
+        in_time(ingest.flush()).await.unwrap();
+        check(&ingest, &model, "after it came back").await;
+    });
+}
+
 #[test]
 fn points_behind_a_segment_whose_beginning_cannot_be_read_do_not_wait_for_it_for_ever() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));

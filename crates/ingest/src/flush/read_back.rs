@@ -193,8 +193,9 @@ impl ReadBack {
             }
             for number in gone {
                 let path = journal.folder().path_of(number);
-                damage.report_missing(&path, &path, 0);
-                left.remove(&number);
+                damage.report_missing(&path, &path, left.remove(&number).unwrap_or(0));
+                // It is put back from `damaged/` if it comes.
+                self.given_up.lock().insert(number);
             }
         }
         *self.gone_since.lock() = None;
@@ -233,9 +234,29 @@ impl ReadBack {
             }
         };
         *self.unplanned_since.lock() = None;
+        not_found.extend(self.unlisted(&planned));
         planned.retain(|planned| numbers.contains(&planned.segment.number));
         not_found.retain(|segment| numbers.contains(&segment.number));
         Ok((planned, not_found))
+    }
+
+    /// Segments that this process wrote, as the newest one, and that the next one names and the folder does not have.
+    fn unlisted(&self, planned: &[Planned]) -> Vec<Segment> {
+        let writer = |planned: &Planned| planned.header.as_ref()?.identity.chain.last().map(|opening| opening.id);
+        let Some(own) = planned.last().and_then(writer) else { return Vec::new() };
+        let given_up = self.given_up.lock();
+        let is_away =
+            |number: u64| !given_up.contains(&number) && planned.iter().all(|planned| planned.segment.number != number);
+        let headers =
+            planned.iter().filter(|planned| writer(planned) == Some(own)).filter_map(|one| one.header.as_ref());
+        let named = headers.filter_map(|header| Some((header.previous.filter(|&number| is_away(number))?, header)));
+        let folder = self.with.journal.folder();
+        let segment = |(number, header): (u64, &wal::SegmentHeader)| Segment {
+            number,
+            path: folder.path_of(number),
+            bytes: header.previous_bytes,
+        };
+        named.map(segment).collect()
     }
 
     /// Reads a segment, again for a while where the disk does not return all of it, or where another file is in its place.
@@ -254,7 +275,8 @@ impl ReadBack {
             return Err(io::Error::other(format!("{file}: {why}")));
         }
         if let Some(how) = changed {
-            self.with.damage.report_changed(&planned.segment, how);
+            let had = self.left.lock().get(&planned.segment.number).copied().unwrap_or(0);
+            self.with.damage.report_changed(&planned.segment, had, how);
         }
         match read {
             Ok(read) => {

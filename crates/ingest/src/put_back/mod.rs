@@ -190,7 +190,9 @@ impl PutBack {
         tracing::info!(file = %segment.path.display(), points, left_out, undecided, older, expired, "put points of a journal segment back");
         if may_leave_out || left_out + undecided == 0 {
             let (this, of) = (self.clone(), segment.clone());
-            self.with.elsewhere(move || this.with.damage.was_put_back(&of, has_damage, &left)).await?;
+            self.with
+                .elsewhere(move || this.with.damage.was_put_back(this.with.journal.folder(), &of, has_damage, &left))
+                .await?;
             self.with.damage.found_again(found);
         }
         Ok(Some(points))

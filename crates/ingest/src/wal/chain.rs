@@ -39,7 +39,7 @@ pub struct Compared {
     pub stale: Vec<u64>,
     /// First and last number of segments that are missing; those between them may not have been there.
     pub missing: Vec<(u64, u64)>,
-    /// Bytes of the last of them that were on the disk, by its number, where that is known.
+    /// Bytes of the last of them, and of those that have lost their contents, that were on the disk, by their numbers, where that is known.
     pub missing_bytes: BTreeMap<u64, u64>,
     /// Numbers of files that an earlier start reported as missing, and that the store counts as stored since.
     pub returned: Vec<u64>,
@@ -114,7 +114,8 @@ pub(crate) fn leave_out_stored(
         damage.move_stale(&stale.segment, mark.map_or(0, |mark| mark.stored_below));
     }
     for emptied in planned.extract_if(.., |planned| found.emptied.contains(&planned.segment.number)) {
-        damage.report_emptied(folder, &emptied);
+        let bytes = found.missing_bytes.get(&emptied.segment.number).copied().unwrap_or(0);
+        damage.report_emptied(folder, &emptied, bytes);
     }
     for returned in planned.extract_if(.., |planned| found.returned.contains(&planned.segment.number)) {
         if let Err(error) = damage.keep_returned(folder, &returned.segment) {
@@ -129,7 +130,7 @@ pub(crate) fn leave_out_stored(
         .iter()
         .filter(is_back)
         .filter(|one| is_noted(one.segment.number))
-        .for_each(|one| damage.note_returned(&one.segment, one.header.as_ref().and_then(|header| header.previous)));
+        .for_each(|one| damage.note_returned(&one.segment, one.header.as_ref()));
     // The next cycle removes them.
     for stored in planned.extract_if(.., |planned| found.stored.contains(&planned.segment.number)) {
         let file = stored.segment.path.display().to_string();
@@ -138,6 +139,7 @@ pub(crate) fn leave_out_stored(
             "the store has this segment of the journal already; a kill left it there, or a copy brought it back; it is not replayed"
         );
     }
+    damage.set_replayed(planned.iter().map(|one| one.segment.number).collect());
     (planned, left_alone)
 }
 
@@ -351,16 +353,22 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     found.cut = cut_ends(&lengths, bytes, below);
     found.synced = lengths.whole();
     for number in known.into_iter().filter(|&number| below <= number) {
+        let bytes = || {
+            let of_newest = newest.filter(|_| gone == Some(number)).map_or(0, |newest| newest.synced);
+            let bytes = lengths.of_missing(number).max(of_newest);
+            (0 < bytes).then_some((number, bytes))
+        };
         match seen.iter().find(|one| one.number == number) {
-            Some(one) if one.has_lost_all() => found.emptied.push(number),
+            Some(one) if one.has_lost_all() => {
+                found.emptied.push(number);
+                found.missing_bytes.extend(bytes());
+            }
             // In the place of the newest may be another, of an earlier opening.
             Some(one) if one.header.is_none() || gone != Some(number) => {}
             _ => {
                 let before = there.range(..number).next_back().map_or(0, |before| before + 1);
                 found.missing.push((before.max(below), number));
-                let of_newest = newest.filter(|_| gone == Some(number)).map_or(0, |newest| newest.synced);
-                let bytes = lengths.of_missing(number).max(of_newest);
-                found.missing_bytes.extend((0 < bytes).then_some((number, bytes)));
+                found.missing_bytes.extend(bytes());
             }
         }
     }

@@ -42,6 +42,8 @@ pub(crate) struct JournalDamage {
     only_copies: Arc<Mutex<BTreeSet<u64>>>,
     /// Whose the journal is, once a start has compared it.
     pub(super) ours: Arc<OnceLock<Identity>>,
+    /// Segments that the start replays in their places.
+    replayed: Arc<Mutex<BTreeSet<u64>>>,
     /// Points that were reported as not found when the journal was read back.
     not_read_back: Arc<Mutex<u64>>,
 }
@@ -55,6 +57,7 @@ impl JournalDamage {
             deletions: None,
             only_copies: Arc::default(),
             ours: Arc::default(),
+            replayed: Arc::default(),
             not_read_back: Arc::default(),
         }
     }
@@ -63,6 +66,15 @@ impl JournalDamage {
     pub(super) fn set_ours(&self, ours: &Identity) {
         // A process opens one store.
         let _ = self.ours.set(ours.clone());
+    }
+
+    /// The segments that a start replays in their places: what they have is read.
+    pub(super) fn set_replayed(&self, numbers: BTreeSet<u64>) {
+        *self.replayed.lock() = numbers;
+    }
+
+    pub(super) fn is_replayed(&self, number: u64) -> bool {
+        self.replayed.lock().contains(&number)
     }
 
     /// With a list of deletions.
@@ -117,6 +129,11 @@ impl JournalDamage {
         }
         self.only_copies.lock().remove(&segment.number);
         Ok(())
+    }
+
+    /// The only copy of what is damaged in a segment has another name.
+    pub(super) fn is_put_aside(&self, segment: &Segment) {
+        self.only_copies.lock().remove(&segment.number);
     }
 
     /// Reports files with names that no segment has, and leaves them alone.
@@ -276,6 +293,7 @@ impl JournalDamage {
         // The next start knows nothing of it, and a flush of this process counts its number as stored.
         self.begin_noting();
         let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).unwrap_or_default();
+        self.replayed.lock().retain(|one| !(number(first)..=number(last)).contains(one));
         let note = first.with_file_name(name_of_missing(number(first), number(last)));
         let moved_to = self.folder.keep_note_of(&note, bytes, &how).ok();
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
@@ -290,11 +308,12 @@ impl JournalDamage {
         self.report(self.damage("newest journal segment", file, how, 0));
     }
 
-    /// Reports a segment that is not what it was while its points waited in it.
-    pub(crate) fn report_changed(&self, segment: &Segment, how: String) {
+    /// Reports a segment that is not what it was while its points waited in it, when it had so many bytes.
+    pub(crate) fn report_changed(&self, segment: &Segment, bytes: u64, how: String) {
         let how = format!("{how}; points that waited in it for room in memory are lost");
         self.begin_noting();
-        let moved_to = self.folder.keep_note(&segment.path, &how).ok();
+        self.replayed.lock().remove(&segment.number);
+        let moved_to = self.folder.keep_note_of(&segment.path, bytes, &how).ok();
         let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
         self.report(Damage { moved_to, ..damage });
     }

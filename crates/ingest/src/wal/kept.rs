@@ -192,7 +192,14 @@ impl JournalDamage {
     }
 
     /// Ends the finding of a segment that was read, and whose points are put back, but for those that are `left`.
-    pub(crate) fn was_put_back(&self, segment: &Segment, has_damage: bool, left: &NotPutBack) -> io::Result<()> {
+    pub(crate) fn was_put_back(
+        &self,
+        folder: &Folder,
+        segment: &Segment,
+        has_damage: bool,
+        left: &NotPutBack,
+    ) -> io::Result<()> {
+        let header = folder.header_of(segment);
         let name = segment.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let to = name.split_once('~').map_or(&*name, |(name, _)| name);
         let ending = left.ending().unwrap_or_else(|| if has_damage { DAMAGED } else { REPLAYED }.to_owned());
@@ -201,7 +208,7 @@ impl JournalDamage {
         let kept = format!("damaged/{name}");
         self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
         // If its note could not be renamed before.
-        self.note_returned(segment, None);
+        self.note_returned(segment, header.as_ref());
         tracing::info!(file = %renamed, "a segment of the journal that could not be read was read, and its points are put back");
         self.report_kept();
         Ok(())

@@ -98,19 +98,25 @@ impl<'a> Lengths<'a> {
         // Another copy of the store may have gone on with the same number.
         let writer = writer_of(self.headers.get(&previous)?).filter(|&writer| has_opening(header, writer))?;
         let said = Said { bytes: header.previous_bytes, whole: header.previous_whole };
-        let is_synced = || {
-            writer_of(header) == Some(writer)
-                && self.synced.get(&writer).is_some_and(|&last| number <= last)
-                && !self.repeated.iter().any(|of| of.writer == writer && (of.first..of.last).contains(&previous))
-        };
+        let is_synced = || writer_of(header) == Some(writer) && self.is_synced(writer, number, previous);
         let length = header.previous_length.filter(|&length| said.bytes < length && is_synced());
         Some(length.map_or(said, |length| Said { bytes: length, whole: Some(length) }))
     }
 
+    /// Whether all of the segment before this one was on the disk, and no later one repeats it.
+    fn is_synced(&self, writer: u64, number: u64, previous: u64) -> bool {
+        self.synced.get(&writer).is_some_and(|&last| number <= last)
+            && !self.repeated.iter().any(|of| of.writer == writer && (of.first..of.last).contains(&previous))
+    }
+
     /// How many bytes of a segment that is not there were on the disk, by the header of the next one; 0 where nothing is said.
     pub(super) fn of_missing(&self, number: u64) -> u64 {
-        let next = self.headers.values().filter(|header| header.previous == Some(number));
-        next.map(|header| header.previous_bytes).max().unwrap_or(0)
+        let next = self.headers.iter().filter(|(_, header)| header.previous == Some(number));
+        let said = |(&next, header): (&u64, &&SegmentHeader)| {
+            let is_there = writer_of(header).is_some_and(|writer| self.is_synced(writer, next, number));
+            header.previous_length.filter(|_| is_there).unwrap_or(0).max(header.previous_bytes)
+        };
+        next.map(said).max().unwrap_or(0)
     }
 
     /// How many bytes of a segment were on the disk, and up to where these were whole records; 0 where nothing is said.

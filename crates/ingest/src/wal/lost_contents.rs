@@ -22,12 +22,12 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..self.damage(MISSING_RECORDS, file, how, cut.missing() as usize) });
     }
 
-    /// Reports a segment that should have records, or at least a header.
-    pub(super) fn report_emptied(&self, folder: &Folder, emptied: &Planned) {
+    /// Reports a segment that should have records, or at least a header, and had so many bytes at least.
+    pub(super) fn report_emptied(&self, folder: &Folder, emptied: &Planned, bytes: u64) {
         let segment = &emptied.segment;
         let mut how = "it has no header and no record; the points in it are lost".to_owned();
         self.begin_noting();
-        let moved_to = self.folder.keep_note(&segment.path, &how).ok();
+        let moved_to = self.folder.keep_note_of(&segment.path, bytes, &how).ok();
         // Zeros are nothing to look at.
         if !emptied.is_zeros && 0 < segment.bytes {
             let read = folder.read(segment);

@@ -31,6 +31,8 @@ pub fn note_missing(
         return Ok(());
     }
     let folder = Folder::new(disk.clone(), journal);
+    // Segments up to here are stored, and may be gone: none is the first that there was.
+    let stored = mark.map_or(0, |mark| mark.stored_below.saturating_sub(1));
     let segments = folder.segments()?;
     for segment in &segments {
         let bytes = read_contents(&**disk, &segment.path)?;
@@ -39,7 +41,7 @@ pub fn note_missing(
         if header.previous.is_some_and(is_missing) {
             let before = segments.iter().rfind(|before| before.number < segment.number);
             let noted = SegmentHeader {
-                previous: Some(before.map_or(0, |before| before.number)),
+                previous: Some(before.map_or(0, |before| before.number).max(stored)),
                 previous_bytes: 0,
                 previous_whole: header.previous_whole.map(|_| 0),
                 previous_length: header.previous_length.map(|_| 0),
@@ -58,7 +60,7 @@ pub fn note_missing(
         identity: ours.clone(),
         segment: newest + 1,
         next_id: ours.first_id(),
-        previous: Some(0),
+        previous: Some(stored),
         previous_bytes: 0,
         previous_whole: Some(0),
         previous_length: Some(0),

@@ -13,11 +13,12 @@ pub(super) const GONE: &str = "~gone";
 
 /// The numbers that the name of a file in `damaged/` says are missing.
 pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
-    let name = name.strip_prefix(PREFIX).unwrap_or(name);
-    let (numbers, rest) = name.split_once(MISSING)?;
-    let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
-    let is_waited_for = !rest.ends_with(RETURNED) && !rest.ends_with(GONE);
-    is_waited_for.then(|| Some(first.parse().ok()?..=last.parse().ok()?))?
+    noted(name).filter(|_| !is_gone(name))
+}
+
+/// Whether a name has one of these endings. A name that was taken got a number behind it.
+fn has_ending(name: &str, ending: &str) -> bool {
+    name.split('~').skip(1).any(|part| Some(part) == ending.strip_prefix('~'))
 }
 
 /// The bytes that the last of the segments had at least, by the name of a note; 0 where it does not say.
@@ -28,12 +29,14 @@ pub(super) fn noted_bytes(name: &str) -> u64 {
 
 /// Whether a note says that segments are missing for good.
 pub(super) fn is_gone(name: &str) -> bool {
-    name.contains(MISSING) && name.ends_with(GONE)
+    name.contains(MISSING) && has_ending(name, GONE) && !has_ending(name, RETURNED)
 }
 
 /// The numbers that the name of a note says are missing, also for good.
 pub(super) fn noted(name: &str) -> Option<RangeInclusive<u64>> {
-    missing(if is_gone(name) { &name[..name.len() - GONE.len()] } else { name })
+    let (numbers, _) = name.strip_prefix(PREFIX).unwrap_or(name).split_once(MISSING)?;
+    let (first, last) = numbers.split_once('-').unwrap_or((numbers, numbers));
+    (!has_ending(name, RETURNED)).then(|| Some(first.parse().ok()?..=last.parse().ok()?))?
 }
 
 /// A name for missing segments: of one that of its file, of several `00000003-00000005.journal`.
@@ -96,11 +99,15 @@ mod tests {
             ("00000003-00000005.missing+52310@1a2b3c4d", Some(3..=5)),
             (&note_of_gone("00000003.journal").0, None),
             ("journal_00000003.missing+0@1a2b3c4d~returned", None),
+            ("journal_00000003.missing+0@1a2b3c4d~returned~1", None),
+            ("journal_00000003.missing+0@1a2b3c4d~gone~1", None),
+            ("journal_00000003.missing+0@1a2b3c4d~gone~returned", None),
+            ("journal_00000003.missing+0@1a2b3c4d~1", Some(3..=3)),
             ("journal_00000003.journal~whole", None),
             ("store_datapoints_1-1.missing+0@1a2b3c4d", None),
         ] {
             assert_eq!(missing(name), expected, "{name}");
-            assert_eq!(is_gone(name), name.ends_with("~gone"), "{name}");
+            assert_eq!(is_gone(name), name.contains("~gone") && !name.contains("~returned"), "{name}");
             assert_eq!(noted_bytes(name), if name.contains("+52310@") { 52_310 } else { 0 }, "{name}");
             assert_eq!(noted(name), if is_gone(name) { Some(3..=3) } else { expected }, "{name}");
         }

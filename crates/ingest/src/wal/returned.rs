@@ -13,6 +13,7 @@ use super::{
     chain::is_of_a_copy,
     damage::{JournalDamage, UNREAD_SEGMENT},
     header::SegmentHeader,
+    lengths::header_bytes,
     missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, noted_bytes, numbers},
     segment::{Folder, Segment},
 };
@@ -83,15 +84,14 @@ impl JournalDamage {
         let moved_to = self.or_stays(&[segment], kept, &mut how);
         let is_kept = moved_to.is_some();
         let header = folder.header_of(segment);
-        // In its place: ours is missing still.
-        let is_of_a_copy = self.is_of_a_copy(header.as_ref());
-        let previous = header.and_then(|header| header.previous);
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         if is_kept {
             folder.remove(segment)?;
-            if !is_of_a_copy {
-                self.note_returned(segment, previous);
-            }
+            self.note_returned(segment, header.as_ref());
+        } else {
+            // Under its name the next start would take it for one that is stored. It moves this one to `damaged/`, and puts its points back.
+            folder.put_aside(segment)?;
+            self.is_put_aside(segment);
         }
         Ok(())
     }
@@ -110,22 +110,29 @@ impl JournalDamage {
         Ok(())
     }
 
-    /// A segment that was missing is there again: the note names the others, if there are any. `previous` is the segment with
-    /// records before it, where its header says: no segment between the two has points, and none of them is missing. Of one that is
-    /// shorter than it was the rest is missing still.
-    pub(super) fn note_returned(&self, segment: &Segment, previous: Option<u64>) {
+    /// A segment that was missing is there again, with this header: the note names the others, if there are any. No segment between it and the
+    /// one with records before it, which the header says, has points, and none of them is missing. Of one that is shorter than it was the rest
+    /// is missing still, and so is ours where one of a copy, or another one, is in its place.
+    pub(super) fn note_returned(&self, segment: &Segment, header: Option<&SegmentHeader>) {
         let number = segment.number;
-        if let Err(error) = self.take_from_notes(segment, previous) {
+        let is_another = header.is_some_and(|header| header.is_misnamed(number));
+        if is_another || self.is_of_a_copy(header) {
+            return;
+        }
+        if let Err(error) = self.take_from_notes(segment, header) {
             tracing::warn!(%error, number, "cannot rename the note of a missing segment that is back");
         }
     }
 
-    fn take_from_notes(&self, segment: &Segment, previous: Option<u64>) -> io::Result<()> {
+    fn take_from_notes(&self, segment: &Segment, header: Option<&SegmentHeader>) -> io::Result<()> {
+        // One that is missing had records.
+        let least = header.map_or(0, |header| header_bytes(header) + 1);
+        let previous = header.and_then(|header| header.previous);
         for entry in self.folder.kept()? {
             let Some(name) = entry.name.to_str() else { continue };
             let Some(noted) = noted(name).filter(|noted| noted.contains(&segment.number)) else { continue };
             let known = if *noted.end() == segment.number { noted_bytes(name) } else { 0 };
-            if segment.bytes < known {
+            if segment.bytes < known.max(least) {
                 let (file, bytes) = (segment.path.display(), segment.bytes);
                 tracing::warn!(
                     %file, bytes, known,
@@ -176,6 +183,9 @@ impl JournalDamage {
 
     /// Whether a file that is about to be removed is a segment that was missing.
     pub(super) fn has_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<bool> {
+        if self.is_replayed(segment.number) {
+            return Ok(false);
+        }
         let may_be = LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment);
         Ok(may_be && !self.is_of_a_copy(folder.header_of(segment).as_ref()))
     }

@@ -71,9 +71,18 @@ impl Trim {
     fn remove(&self, folder: &Folder, damage: &JournalDamage, segment: &Segment) -> io::Result<bool> {
         if self.own <= segment.number {
             let theirs = folder.opening_of(segment).filter(|&theirs| self.opening != 0 && theirs != self.opening);
-            match theirs {
-                None => damage.remove(folder, segment)?,
-                Some(_) => damage.keep_of_another(folder, segment)?,
+            if theirs.is_some() {
+                damage.keep_of_another(folder, segment)?;
+                return Ok(true);
+            }
+            // One that had not been read back was perhaps away for a while.
+            match damage.is_missing(segment.number) {
+                Ok(false) => damage.remove(folder, segment)?,
+                Ok(true) => damage.keep_returned(folder, segment)?,
+                Err(error) => {
+                    damage.report_perhaps_returned(segment, &error);
+                    return Ok(false);
+                }
             }
             return Ok(true);
         }

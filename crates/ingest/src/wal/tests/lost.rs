@@ -2,7 +2,12 @@
 
 use super::*;
 use crate::wal::{
-    chain::leave_out_stored, cut::without_damage, cut_end::note_lengths, newest::newest_of, segment::Segment,
+    chain::{check_chain, leave_out_stored},
+    cut::without_damage,
+    cut_end::note_lengths,
+    missing::note_missing,
+    newest::newest_of,
+    segment::Segment,
 };
 
 /// What a start reports as damaged of a journal.
@@ -370,4 +375,28 @@ fn a_header_of_an_earlier_program_says_nothing_of_the_records_of_another_process
     bytes[end - 20..].fill(0);
     std::fs::write(&file, &bytes[..end - 1]).unwrap();
     assert_eq!(reported(dir.path()), [""; 0]);
+}
+
+/// Otherwise the chain would look whole down to the first segment, and points that are put back would replace newer ones.
+#[test]
+fn the_segment_behind_a_missing_one_says_after_a_repair_that_there_were_others() {
+    let data = tempfile::tempdir().unwrap();
+    let dir = data.path().join("journal");
+    let journal = open_in(data.path());
+    for at in 5..9 {
+        append(&journal, 2, at).unwrap();
+        journal.sync().unwrap();
+        journal.exclusive().begin_segment().unwrap();
+    }
+    drop(journal);
+    for number in 1..4 {
+        std::fs::remove_file(folder(&dir).path_of(number)).unwrap();
+    }
+    let (disk, mark): (Arc<dyn host::Disk>, _) =
+        (Arc::new(SystemDisk), JournalMark { removed_below: 3, stored_below: 3, newest: 4, opening: 3 });
+    let missing = || check_chain(&SystemDisk, &dir, Some(mark), &identity()).unwrap().missing;
+    assert_eq!(missing(), [(3, 3)]);
+    note_missing(&disk, &dir, Some(mark), &identity()).unwrap();
+    let segment = folder(&dir).segments().unwrap().remove(0);
+    assert_eq!((missing(), folder(&dir).header_of(&segment).unwrap().previous), (vec![], Some(2)));
 }
