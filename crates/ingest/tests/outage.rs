@@ -268,7 +268,7 @@ fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported_until_it_d
     });
 }
 
-/// The same of a segment that this process wrote. It is away before it is looked for, so that only the next one names it.
+/// The same of a segment that this process wrote. It is away before the process looks for it, so that only the next one names it.
 #[test]
 fn points_that_wait_in_a_segment_of_this_process_that_is_away_are_put_back_when_it_comes_back() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
