@@ -380,6 +380,25 @@ def test_a_missing_spec_hides_no_lost_end_of_the_journal(make_server):
     assert is_there(server, points[0] + points[1])
 
 
+def test_a_repair_without_a_manifest_replays_no_copy_of_a_stored_segment(make_server):
+    server = make_server()
+    at = int(time.time()) - 100
+    server.send([("stored.a", at, 1.0)])
+    # The last one that is stored is named by the next one.
+    segment = max((server.data / "journal").glob("*.journal"))
+    copy = segment.read_bytes()
+    server.send([("stored.a", at, 2.0)])
+    assert server.post("/admin/flush").status_code == 200
+    server.send([("journalled.a", at, 3.0)])
+    server.kill()
+    assert not segment.exists()
+    segment.with_name("00000040.journal").write_bytes(copy)
+    (server.data / "store" / "manifest").unlink()
+    assert run("repair", str(server.data)).returncode == 3
+    server.start()
+    assert [is_there(server, [(name, at, value)]) for name, value in [("stored.a", 2.0), ("journalled.a", 3.0)]] == [True] * 2
+
+
 def test_a_spec_of_an_earlier_time_hides_no_missing_segment(make_server):
     server = make_server()
     now = int(time.time())

@@ -99,8 +99,10 @@ fn a_missing_segment_that_is_put_back_shorter_than_it_was_is_missing_until_the_r
     for is_stored_since in [false, true] {
         let folder = DataFolder::new();
         folder.live(&[("stored", 1.0)], true);
+        let first = AtomicU64::new(0);
         in_life(&folder, async |ingest| {
             send(ingest, "first", 2.0).await;
+            first.store(fs::metadata(segment(&folder, newest(&folder))).unwrap().len(), Relaxed);
             send(ingest, "second", 3.0).await;
         });
         let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
@@ -110,8 +112,11 @@ fn a_missing_segment_that_is_put_back_shorter_than_it_was_is_missing_until_the_r
         assert_eq!(findings(&folder).len(), 1);
         let whole = fs::read(&away).unwrap();
         let note = format!("{lost:08}.missing+{}@", whole.len());
-        for (bytes, second) in [(whole.len() - 9, None), (whole.len(), Some(3.0))] {
-            fs::write(segment(&folder, lost), &whole[..bytes]).unwrap();
+        let mut zeros = whole.clone();
+        zeros[first.into_inner() as usize..].fill(0);
+        for (bytes, second) in [(&whole[..whole.len() - 9], None), (&zeros, None), (&whole, Some(3.0))] {
+            fs::write(segment(&folder, lost), bytes).unwrap();
+            let bytes = bytes.len();
             in_life(&folder, async |ingest| {
                 ingest.put_back().await.unwrap();
                 for (name, value) in [("first", Some(2.0)), ("second", second), ("third", Some(4.0))] {
@@ -130,7 +135,7 @@ fn a_missing_segment_that_is_put_back_shorter_than_it_was_is_missing_until_the_r
                 let name = one.unwrap().file_name().into_string().unwrap();
                 name.contains(&format!("{lost:08}.journal~"))
             });
-            assert!(is_stored_since || second.is_some() || !is_put_back_twice, "it was replayed in its place");
+            assert!(is_stored_since || bytes == whole.len() || !is_put_back_twice, "it was replayed in its place");
         }
         let folder = again(folder);
         assert_eq!(folder.values(&["first", "second", "fourth"]), [Some(2.0), Some(3.0), Some(5.0)]);
@@ -384,6 +389,60 @@ fn a_segment_that_is_there_under_another_name_alone_is_missed_also_where_nothing
     let folder = again(folder);
     assert_eq!(folder.values(&["second", "third"]), [Some(3.0), Some(4.0)]);
     assert_eq!(findings(&folder), [""; 0]);
+}
+
+/// The next one says how long it was.
+#[test]
+fn of_several_missing_segments_one_that_is_put_back_shorter_is_missing_still() {
+    for comes_first in [false, true] {
+        let mut folder = DataFolder::new();
+        folder.live(&[("stored", 1.0)], true);
+        in_life(&folder, async |ingest| {
+            send(ingest, "first", 2.0).await;
+            send(ingest, "second", 3.0).await;
+        });
+        let lost = newest(&folder);
+        folder.live(&[("third", 4.0)], false);
+        let (files, next) = ([segment(&folder, lost), segment(&folder, lost + 1)], newest(&folder));
+        assert_eq!(next, lost + 1);
+        let bytes = files.clone().map(|file| fs::read(file).unwrap());
+        files.iter().for_each(|file| fs::remove_file(file).unwrap());
+        folder.live(&[("fourth", 5.0)], true);
+        if comes_first {
+            fs::write(&files[1], &bytes[1]).unwrap();
+            in_life(&folder, async |ingest| _ = ingest.put_back().await.unwrap());
+        }
+        for (length, second) in [(bytes[0].len() - 9, None), (bytes[0].len(), Some(3.0))] {
+            fs::write(&files[0], &bytes[0][..length]).unwrap();
+            if !comes_first {
+                fs::write(&files[1], &bytes[1]).unwrap();
+            }
+            in_life(&folder, async |ingest| {
+                ingest.put_back().await.unwrap();
+                for (name, value) in [("first", Some(2.0)), ("second", second), ("third", Some(4.0))] {
+                    assert_eq!(read(ingest, name).await, value, "{name}, {length} bytes, {comes_first}");
+                }
+            });
+            folder = again(folder);
+            folder.values(&["first"]);
+            let is_missed = findings(&folder).iter().any(|found| found.starts_with("journal segment"));
+            assert_eq!(is_missed, second.is_none(), "{length} bytes, {comes_first}: {:?}", findings(&folder));
+        }
+    }
+}
+
+#[test]
+fn a_note_with_an_absurd_number_costs_no_number() {
+    let folder = two_lives();
+    let damaged = folder.dir.path().join("damaged");
+    fs::create_dir_all(&damaged).unwrap();
+    let last = newest(&folder);
+    for number in [(1_u64 << 56) - 2, u64::MAX] {
+        fs::write(damaged.join(format!("journal_{number}.missing+0@dba1f39a")), "x").unwrap();
+    }
+    folder.live(&[("third", 4.0)], false);
+    assert_eq!(newest(&folder), last + 1);
+    assert_eq!(folder.values(&["first", "second", "third"]), [Some(2.0), Some(3.0), Some(4.0)]);
 }
 
 /// After a kill between, nothing else would know it.

@@ -130,7 +130,7 @@ pub(crate) fn leave_out_stored(
         .iter()
         .filter(is_back)
         .filter(|one| is_noted(one.segment.number))
-        .for_each(|one| damage.note_returned(&one.segment, one.header.as_ref()));
+        .for_each(|one| damage.note_returned(folder, &one.segment, one.header.as_ref()));
     // The next cycle removes them.
     for stored in planned.extract_if(.., |planned| found.stored.contains(&planned.segment.number)) {
         let file = stored.segment.path.display().to_string();
@@ -224,12 +224,16 @@ pub fn check_chain(
     let misnamed: Vec<(u64, u64)> = found.iter().filter_map(misnamed_as).collect();
     let damaged = journal.parent().unwrap_or(Path::new("")).join("damaged");
     let noted = noted_segments(disk, &damaged)?;
+    let lowest_named = found.iter().find(|one| one.2.is_some() && misnamed_as(one).is_none()).map(|one| one.0);
     let is_unstored = |number: u64| match mark {
         Some(mark) => mark.stored_below <= number || noted.iter().any(|noted| noted.contains(&number)),
-        // Where nothing tells what is stored, one that another names.
+        // Where nothing tells what is stored, one that another names, and not below all others: the last one that is stored is named, too.
         None => {
-            newest_of(disk, journal).is_some_and(|newest| newest.number == number)
-                || found.iter().any(|(_, _, of, _)| of.as_ref().is_some_and(|of| of.previous == Some(number)))
+            let is_named = |(_, _, of, _): &(u64, u64, Option<SegmentHeader>, [bool; 2])| {
+                of.as_ref().is_some_and(|of| of.previous == Some(number))
+            };
+            let is_newest = newest_of(disk, journal).is_some_and(|newest| newest.number == number);
+            is_newest || lowest_named.is_some_and(|lowest| lowest < number) && found.iter().any(is_named)
         }
     };
     let is_free = |number: u64| found.iter().all(|one| one.0 != number || misnamed_as(one).is_some());
@@ -283,25 +287,26 @@ struct Known<'a> {
 }
 
 impl Known<'_> {
-    /// Segments that have records and are not stored, and that files with other names are.
-    fn under_other_names(&self, ours: &Identity) -> impl Iterator<Item = u64> {
-        let header = |one: &Planned| {
-            let header = one.header.clone()?;
-            (header_bytes(&header) < one.segment.bytes).then_some(header)
-        };
+    /// Segments that have records and are not stored, and that files with other names are, with their bytes.
+    fn under_other_names(&self, ours: &Identity) -> impl Iterator<Item = (u64, u64)> {
         let is_unstored = |header: &SegmentHeader| {
             is_kin(header, ours)
                 && !is_of_other_timeline(header, header.segment, self.mark, ours)
                 && self.mark.is_some_and(|mark| mark.stored_below <= header.segment)
         };
-        self.misnamed.iter().filter_map(header).filter(is_unstored).map(|header| header.segment)
+        let one = move |one: &Planned| {
+            let header = one.header.as_ref().filter(|header| is_unstored(header))?;
+            (header_bytes(header) < one.segment.bytes).then_some((header.segment, one.segment.bytes))
+        };
+        self.misnamed.iter().filter_map(one)
     }
 }
 
 /// Compares segments in the order of their numbers.
 fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compared {
     let Known { mark, newest, noted, .. } = known;
-    let under_other_names: Vec<u64> = known.under_other_names(ours).collect();
+    let under_other_names: BTreeMap<u64, u64> = known.under_other_names(ours).collect();
+    let bytes_elsewhere = |number: u64| under_other_names.get(&number).copied().unwrap_or(0);
     let adopted = adopted_openings(seen, ours);
     let is_ours = |header: &SegmentHeader, ours: &Identity| is_ours(header, ours) || is_of(header, &adopted);
     let is_other = |one: &Seen<'_>| {
@@ -335,7 +340,7 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let mut known: BTreeSet<u64> = kin.iter().filter_map(|(_, header)| header.previous).collect();
     let gone = newest.filter(|newest| is_missing(*newest, &kin, ours)).map(|newest| newest.number);
     known.extend(gone);
-    known.extend(under_other_names);
+    known.extend(under_other_names.keys());
     // A segment gets its header, and that is put on the disk, before anything else: no crash leaves a long one without it.
     let has_lost_header = |one: &&&Seen<'_>| one.header.is_none() && one.has_nothing && EMPTY_BYTES < one.bytes;
     known.extend(seen.iter().filter(has_lost_header).map(|one| one.number));
@@ -355,7 +360,7 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     for number in known.into_iter().filter(|&number| below <= number) {
         let bytes = || {
             let of_newest = newest.filter(|_| gone == Some(number)).map_or(0, |newest| newest.synced);
-            let bytes = lengths.of_missing(number).max(of_newest);
+            let bytes = lengths.of_missing(number).max(of_newest).max(bytes_elsewhere(number));
             (0 < bytes).then_some((number, bytes))
         };
         match seen.iter().find(|one| one.number == number) {

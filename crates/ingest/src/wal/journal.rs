@@ -23,7 +23,7 @@ use std::{
 use host::Host;
 use metric::{MetricId, Policy, Timestamp};
 use parking_lot::{Mutex, MutexGuard};
-use store::{JournalMark, LAST_NUMBER};
+use store::JournalMark;
 
 use super::{
     damage::JournalDamage,
@@ -49,6 +49,9 @@ const UNSYNCED_BYTES: u64 = 64 << 20;
 
 /// The bytes of both for a process that has little memory.
 const LEAST_BYTES: u64 = 1 << 20;
+
+/// A missing segment has a number that is less far ahead of those that are known.
+const MOST_AHEAD: u64 = 1 << 20;
 
 /// The open journal.
 pub(crate) struct Journal {
@@ -213,9 +216,10 @@ impl Journal {
         let lowest = old.first().map_or(u64::MAX, |first| first.number);
         let there = old.last().map_or(0, |last| last.number);
         let known = mark.map_or(0, |mark| mark.newest).max(newest.map_or(0, |newest| newest.number));
-        // One that is missing may come back.
+        // One that is missing may come back. Numbers far ahead are of no segment of this journal.
         let noted = damage.noted().unwrap_or_default();
-        let missing = noted.iter().map(|noted| *noted.end()).filter(|&last| last < LAST_NUMBER).max().unwrap_or(0);
+        let most = there.max(known).saturating_add(MOST_AHEAD);
+        let missing = noted.iter().map(|noted| *noted.end()).filter(|&last| last <= most).max().unwrap_or(0);
         let segment = there.max(known).max(missing) + 1;
         let opening = identity.identity.chain.last().map_or(0, |opening| opening.id);
         let trim = Trim::new((segment, opening), read, mark, lowest);

@@ -208,7 +208,11 @@ impl JournalDamage {
         let kept = format!("damaged/{name}");
         self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
         // If its note could not be renamed before.
-        self.note_returned(segment, header.as_ref());
+        self.note_returned(
+            folder,
+            &Segment { path: self.folder.path().join(&renamed), ..segment.clone() },
+            header.as_ref(),
+        );
         tracing::info!(file = %renamed, "a segment of the journal that could not be read was read, and its points are put back");
         self.report_kept();
         Ok(())

@@ -109,12 +109,12 @@ impl<'a> Lengths<'a> {
             && !self.repeated.iter().any(|of| of.writer == writer && (of.first..of.last).contains(&previous))
     }
 
-    /// How many bytes of a segment that is not there were on the disk, by the header of the next one; 0 where nothing is said.
+    /// Up to where a segment that is not there had whole records on the disk, by the header of the next one; 0 where nothing is said.
     pub(super) fn of_missing(&self, number: u64) -> u64 {
         let next = self.headers.iter().filter(|(_, header)| header.previous == Some(number));
         let said = |(&next, header): (&u64, &&SegmentHeader)| {
             let is_there = writer_of(header).is_some_and(|writer| self.is_synced(writer, next, number));
-            header.previous_length.filter(|_| is_there).unwrap_or(0).max(header.previous_bytes)
+            header.previous_length.filter(|_| is_there).unwrap_or(0).max(header.previous_whole.unwrap_or(0))
         };
         next.map(said).max().unwrap_or(0)
     }

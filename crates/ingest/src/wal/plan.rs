@@ -199,6 +199,13 @@ impl Folder {
         self.header_of(segment)?.previous
     }
 
+    /// Up to where a segment had whole records on the disk, by the headers of those that are there; 0 where none says it.
+    pub(super) fn said_of(&self, number: u64) -> io::Result<u64> {
+        let headers = self.segments()?.into_iter().filter_map(|segment| self.header_of(&segment));
+        let said = headers.filter(|header| header.previous == Some(number));
+        Ok(said.filter_map(|header| header.previous_whole).max().unwrap_or(0))
+    }
+
     /// The opening of the store that wrote a segment, where its header says.
     pub(super) fn opening_of(&self, segment: &Segment) -> Option<u64> {
         self.header_of(segment)?.identity.chain.last().map(|opening| opening.id)

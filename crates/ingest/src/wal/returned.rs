@@ -83,11 +83,14 @@ impl JournalDamage {
         let kept = kept.and_then(|kept| if is_whole { Ok(kept) } else { Err(io::ErrorKind::AlreadyExists.into()) });
         let moved_to = self.or_stays(&[segment], kept, &mut how);
         let is_kept = moved_to.is_some();
+        let file = moved_to.as_deref().and_then(|kept| kept.strip_prefix("damaged/"));
+        let kept_at = file.map(|file| self.folder.path().join(file));
         let header = folder.header_of(segment);
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         if is_kept {
             folder.remove(segment)?;
-            self.note_returned(segment, header.as_ref());
+            let kept = Segment { path: kept_at.unwrap_or_else(|| segment.path.clone()), ..segment.clone() };
+            self.note_returned(folder, &kept, header.as_ref());
         } else {
             // Under its name the next start would take it for one that is stored. It moves this one to `damaged/`, and puts its points back.
             folder.put_aside(segment)?;
@@ -111,37 +114,39 @@ impl JournalDamage {
     }
 
     /// A segment that was missing is there again, with this header: the note names the others, if there are any. No segment between it and the
-    /// one with records before it, which the header says, has points, and none of them is missing. Of one that is shorter than it was the rest
-    /// is missing still, and so is ours where one of a copy, or another one, is in its place.
-    pub(super) fn note_returned(&self, segment: &Segment, header: Option<&SegmentHeader>) {
+    /// one with records before it, which the header says, has points, and none of them is missing. Of one whose whole records end before those that it
+    /// had the rest is missing still, and so is ours where one of a copy, or another one, is in its place.
+    pub(super) fn note_returned(&self, folder: &Folder, segment: &Segment, header: Option<&SegmentHeader>) {
         let number = segment.number;
         let is_another = header.is_some_and(|header| header.is_misnamed(number));
         if is_another || self.is_of_a_copy(header) {
             return;
         }
-        if let Err(error) = self.take_from_notes(segment, header) {
+        if let Err(error) = self.take_from_notes(folder, segment, header) {
             tracing::warn!(%error, number, "cannot rename the note of a missing segment that is back");
         }
     }
 
-    fn take_from_notes(&self, segment: &Segment, header: Option<&SegmentHeader>) -> io::Result<()> {
+    fn take_from_notes(&self, folder: &Folder, segment: &Segment, header: Option<&SegmentHeader>) -> io::Result<()> {
         // One that is missing had records.
         let least = header.map_or(0, |header| header_bytes(header) + 1);
-        let previous = header.and_then(|header| header.previous);
+        let mut whole = None;
         for entry in self.folder.kept()? {
             let Some(name) = entry.name.to_str() else { continue };
             let Some(noted) = noted(name).filter(|noted| noted.contains(&segment.number)) else { continue };
-            let known = if *noted.end() == segment.number { noted_bytes(name) } else { 0 };
-            if segment.bytes < known.max(least) {
-                let (file, bytes) = (segment.path.display(), segment.bytes);
+            let is_last = *noted.end() == segment.number;
+            let known = if is_last { noted_bytes(name) } else { folder.said_of(segment.number)? };
+            let bytes = *whole.get_or_insert_with(|| folder.whole_bytes(segment));
+            if bytes < known.max(least) {
+                let file = segment.path.display();
                 tracing::warn!(
                     %file, bytes, known,
-                    "a segment of the journal that was missing is back, and shorter than it was: what it has is read; the rest is \
-                     reported as missing until a longer one is put back, or the note in the folder damaged is removed"
+                    "a segment of the journal that was missing is back, and its whole records end before those that it had: they are \
+                     read; the rest is reported as missing until it is put back, or the note in the folder damaged is removed"
                 );
                 continue;
             }
-            self.take_from_note(name, &noted, (segment.number, previous))?;
+            self.take_from_note(name, &noted, (segment.number, header))?;
         }
         Ok(())
     }
@@ -150,16 +155,19 @@ impl JournalDamage {
         &self,
         name: &str,
         noted: &RangeInclusive<u64>,
-        (number, previous): (u64, Option<u64>),
+        (number, header): (u64, Option<&SegmentHeader>),
     ) -> io::Result<()> {
+        let previous = header.and_then(|header| header.previous);
         let end = previous.map_or(number, |previous| number.min(previous.saturating_add(1)));
         let (before, behind) = (*noted.start()..end, number + 1..*noted.end() + 1);
         let (_, rest) = name.split_once(MISSING).unwrap_or_default();
         let prefix = if name.starts_with(PREFIX) { PREFIX } else { "" };
         let named =
             |left: &Range<u64>, rest: &str| format!("{prefix}{}{MISSING}{rest}", numbers(left.start, left.end - 1));
-        // The bytes that a note says are those of the last one that it names.
-        let of_others = rest.split_once('@').map_or(rest.to_owned(), |(_, behind)| format!("0@{behind}"));
+        // The bytes that a note says are those of the last one that it names. The header knows those of the one before.
+        let is_before = previous.is_some_and(|previous| previous + 1 == before.end);
+        let bytes = header.and_then(|header| header.previous_whole).filter(|_| is_before).unwrap_or(0);
+        let of_others = rest.split_once('@').map_or(rest.to_owned(), |(_, behind)| format!("{bytes}@{behind}"));
         let to = match (before.is_empty(), behind.is_empty()) {
             (true, true) => format!("{name}{RETURNED}"),
             (false, true) => named(&before, &of_others),
