@@ -10,7 +10,7 @@ use super::{
     damage::accepted_when,
     header::SegmentHeader,
     lengths::{Lengths, Said, has_opening},
-    missing_notes::PREFIX,
+    missing_notes::{PREFIX, RETURNED, has_ending},
     newest::{Newest, NewestFile, newest_of},
     reader::{Start, records, start},
     record::{MAGIC_BYTES, Record, segment_start},
@@ -68,7 +68,7 @@ pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64
     // Later headers may say less than the file of the newest did.
     let noted = format!("{PREFIX}{number}{CUT}{there}@");
     let names = damaged.kept()?.into_iter().map(|entry| entry.name.to_string_lossy().into_owned());
-    if let Some(name) = names.into_iter().find(|name| name.starts_with(&noted)) {
+    if let Some(name) = names.into_iter().find(|name| name.starts_with(&noted) && !has_ending(name, RETURNED)) {
         return Ok(format!("damaged/{name}"));
     }
     let note = segment.with_extension(CUT.trim_matches(['.', '+']));

@@ -21,7 +21,7 @@ use store::Damage;
 use super::{
     cut_end::CUT,
     damage::{JournalDamage, UNREAD_SEGMENT},
-    missing_notes::{is_gone, missing},
+    missing_notes::{RETURNED, has_ending, is_gone, missing},
     not_put_back::NotPutBack,
     segment::{Folder, Segment},
 };
@@ -260,7 +260,7 @@ fn meaning(name: &str) -> Option<(&'static str, String)> {
 }
 
 fn fixed_meaning(name: &str) -> Option<(&'static str, &'static str)> {
-    if name.contains(REPLAYED) {
+    if name.contains(REPLAYED) || name.contains(CUT) && has_ending(name, RETURNED) {
         None
     } else if is_unread(name) {
         Some((

@@ -17,7 +17,7 @@ pub(super) fn missing(name: &str) -> Option<RangeInclusive<u64>> {
 }
 
 /// Whether a name has one of these endings. A name that was taken got a number behind it.
-fn has_ending(name: &str, ending: &str) -> bool {
+pub(super) fn has_ending(name: &str, ending: &str) -> bool {
     name.split('~').skip(1).any(|part| Some(part) == ending.strip_prefix('~'))
 }
 

@@ -11,10 +11,13 @@ use store::Damage;
 
 use super::{
     chain::is_of_a_copy,
+    cut_end::CUT,
     damage::{JournalDamage, UNREAD_SEGMENT},
     header::SegmentHeader,
     lengths::header_bytes,
-    missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, noted_bytes, numbers},
+    missing_notes::{
+        GONE, MISSING, PREFIX, RETURNED, has_ending, is_gone, missing, name_of_missing, noted, noted_bytes, numbers,
+    },
     segment::{Folder, Segment},
 };
 
@@ -147,6 +150,23 @@ impl JournalDamage {
                 continue;
             }
             self.take_from_note(name, &noted, (segment.number, header))?;
+            if 0 < known {
+                self.end_cut_notes(segment.number)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a segment had is there again, which a start may have found without its end meanwhile.
+    fn end_cut_notes(&self, number: u64) -> io::Result<()> {
+        let noted = format!("{PREFIX}{number:08}{CUT}");
+        for entry in self.folder.kept()? {
+            let Some(name) = entry.name.to_str().filter(|name| name.starts_with(&noted)) else { continue };
+            if !has_ending(name, RETURNED) {
+                self.folder.rename(name, &format!("{name}{RETURNED}"), "the segment is back")?;
+                let kept = format!("damaged/{name}");
+                self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
+            }
         }
         Ok(())
     }
