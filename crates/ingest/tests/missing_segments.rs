@@ -306,19 +306,48 @@ fn a_segment_that_comes_while_the_process_runs_is_put_back_and_not_removed() {
     let folder = two_lives();
     let (last, away) = (newest(&folder), folder.dir.path().join("away"));
     move_to(&segment(&folder, last), &away);
-    // Nothing knows of it.
-    fs::remove_file(folder.dir.path().join("segments")).unwrap();
     in_life(&folder, async |ingest| {
         send(ingest, "third", 4.0).await;
         assert_eq!(read(ingest, "second").await, None);
-        let came = folder.journal().join(format!("{:08}.journal", last - 1));
-        assert!(came.exists(), "the number before is taken");
-        // Under a number that no segment of this process has.
+        // Under another number it would count as older or newer than others.
         fs::copy(&away, folder.journal().join(format!("{:08}.journal", last - 2))).unwrap();
+        ingest.flush().await.unwrap();
+        ingest.put_back().await.unwrap();
+        assert_eq!(read(ingest, "second").await, None);
+        let misnamed = format!("misnamed journal segment {:08}.journal", last - 2);
+        assert!(findings(&folder).contains(&misnamed), "{:?}", findings(&folder));
+        fs::copy(&away, segment(&folder, last)).unwrap();
         ingest.flush().await.unwrap();
         ingest.put_back().await.unwrap();
         assert_eq!(read(ingest, "second").await, Some(3.0));
     });
+}
+
+/// As on a full disk, where there is room later: the flush counts its number as stored.
+#[test]
+fn a_note_of_a_missing_segment_that_the_disk_does_not_take_is_written_by_a_later_flush() {
+    let folder = two_lives();
+    let lost = newest(&folder);
+    fs::remove_file(segment(&folder, lost)).unwrap();
+    let (is_full, damaged) = (Arc::new(AtomicBool::new(true)), folder.dir.path().join("damaged"));
+    let fails = is_full.clone();
+    let disk = FailingDisk::new(Arc::new(SystemDisk), move |_, path| {
+        (fails.load(Relaxed) && path.starts_with(&damaged)).then(|| io::Error::from_raw_os_error(28))
+    });
+    let host = Host { disk: Arc::new(disk), ..Host::system() };
+    let life = runtime(2);
+    life.block_on(async {
+        let ingest = folder.open_on(host).await.unwrap();
+        send(&ingest, "third", 4.0).await;
+        is_full.store(false, Relaxed);
+        ingest.flush().await.unwrap();
+    });
+    life.shutdown_timeout(Duration::from_secs(2));
+    for _ in 0..2 {
+        assert_eq!(folder.values(&["first", "second", "third"]), [Some(2.0), None, Some(4.0)]);
+        let found = findings(&folder);
+        assert!(found.iter().any(|found| found.contains(&format!("{lost:08}"))), "{found:?}");
+    }
 }
 
 #[test]
@@ -427,6 +456,23 @@ fn of_several_missing_segments_one_that_is_put_back_shorter_is_missing_still() {
             assert_eq!(is_missed, second.is_none(), "{length} bytes, {comes_first}: {:?}", findings(&folder));
         }
     }
+}
+
+/// The store was restored from an earlier copy, and the newest segment is lost: the file next to the journal and the other segments are of
+/// the later time.
+#[test]
+fn a_missing_newest_segment_is_reported_also_next_to_a_store_of_an_earlier_time() {
+    let folder = DataFolder::new();
+    folder.live(&[("stored", 1.0)], true);
+    let earlier = DataFolder::of(&folder, &folder);
+    folder.live(&[("first", 2.0)], false);
+    folder.live(&[("second", 3.0)], false);
+    let lost = newest(&folder);
+    fs::remove_file(segment(&folder, lost)).unwrap();
+    fs::remove_dir_all(folder.store()).unwrap();
+    copy(&earlier.store(), &folder.store());
+    assert_eq!(folder.values(&["stored", "first", "second"]), [Some(1.0), Some(2.0), None]);
+    assert!(findings(&folder).contains(&format!("journal segment {lost:08}.journal")), "{:?}", findings(&folder));
 }
 
 #[test]

@@ -384,8 +384,13 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
 /// is another: numbers of segments without a record are given again.
 fn is_missing(newest: Newest, kin: &[(u64, &SegmentHeader)], ours: &Identity) -> bool {
     let place_of = |id: u64| ours.chain.iter().position(|opening| opening.id == id);
-    // A store of an earlier time than the file knows nothing of that opening.
-    let Some(place) = place_of(newest.opening) else { return false };
+    // A store of an earlier time than the file knows nothing of that opening. The journal may be of the time of the file.
+    let Some(place) = place_of(newest.opening) else {
+        let is_later =
+            |header: &SegmentHeader| header.identity.chain.last().is_some_and(|last| place_of(last.id).is_none());
+        let later = kin.iter().filter(|(_, header)| is_later(header)).map(|(number, _)| *number);
+        return newest.opening != 0 && later.max().is_some_and(|last| last < newest.number);
+    };
     let is_as_late = |header: &SegmentHeader| {
         let last = header.identity.chain.last();
         last.is_some_and(|last| place_of(last.id).is_none_or(|of_segment| place <= of_segment))

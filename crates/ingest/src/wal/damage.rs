@@ -25,6 +25,7 @@ use super::{
     record::{ResolvedPoint, push_points, segment_start},
     segment::{Folder, Segment, renamed},
     segment_bytes::SegmentBytes,
+    unwritten_notes::UnwrittenNote,
 };
 
 /// Points that a read of the journal did not find again.
@@ -44,6 +45,8 @@ pub(crate) struct JournalDamage {
     pub(super) ours: Arc<OnceLock<Identity>>,
     /// Segments that the start replays in their places.
     replayed: Arc<Mutex<BTreeSet<u64>>>,
+    /// Notes that the disk did not take.
+    pub(super) unwritten: Arc<Mutex<Vec<UnwrittenNote>>>,
     /// Points that were reported as not found when the journal was read back.
     not_read_back: Arc<Mutex<u64>>,
 }
@@ -58,6 +61,7 @@ impl JournalDamage {
             only_copies: Arc::default(),
             ours: Arc::default(),
             replayed: Arc::default(),
+            unwritten: Arc::default(),
             not_read_back: Arc::default(),
         }
     }
@@ -116,6 +120,10 @@ impl JournalDamage {
         if !self.has_only_copy_in(segment) {
             let is_asked_for = self.deletions.as_ref().is_some_and(|deletions| deletions.is_noting());
             return if is_asked_for { folder.keep_since(segment) } else { folder.remove(segment) };
+        }
+        if let Some(header) = folder.header_of(segment).filter(|header| header.is_misnamed(segment.number)) {
+            self.move_misnamed(segment, header.segment);
+            return Ok(());
         }
         match self.folder.keep_file(&segment.path, "it has damaged bytes that could not be copied at the start") {
             Ok(_) => folder.remove(segment)?,
@@ -295,7 +303,7 @@ impl JournalDamage {
         let number = |path: &Path| path.file_stem().and_then(|stem| stem.to_str()?.parse().ok()).unwrap_or_default();
         self.replayed.lock().retain(|one| !(number(first)..=number(last)).contains(one));
         let note = first.with_file_name(name_of_missing(number(first), number(last)));
-        let moved_to = self.folder.keep_note_of(&note, bytes, &how).ok();
+        let moved_to = self.note_or_later(UnwrittenNote::Missing { note, bytes, how: how.clone() });
         self.report(Damage { moved_to, ..self.damage("journal segment", first, how, 0) });
     }
 
@@ -313,7 +321,8 @@ impl JournalDamage {
         let how = format!("{how}; points that waited in it for room in memory are lost");
         self.begin_noting();
         self.replayed.lock().remove(&segment.number);
-        let moved_to = self.folder.keep_note_of(&segment.path, bytes, &how).ok();
+        let note = UnwrittenNote::Missing { note: segment.path.clone(), bytes, how: how.clone() };
+        let moved_to = self.note_or_later(note);
         let damage = self.damage("journal segment", &segment.path, how, segment.bytes as usize);
         self.report(Damage { moved_to, ..damage });
     }

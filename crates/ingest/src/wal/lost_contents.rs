@@ -5,10 +5,11 @@ use std::path::Path;
 use store::Damage;
 
 use super::{
-    cut_end::{CutEnd, note_cut},
+    cut_end::CutEnd,
     damage::{JournalDamage, UNREAD_SEGMENT},
     plan::Planned,
     segment::Folder,
+    unwritten_notes::UnwrittenNote,
 };
 
 /// What a segment that has lost its end has lost.
@@ -18,7 +19,8 @@ impl JournalDamage {
     /// Reports a segment that has lost its end.
     pub(super) fn report_cut(&self, file: &Path, cut: &CutEnd, how: String) {
         // Once its points are stored, nothing else says it.
-        let moved_to = note_cut(&self.folder, file, cut.there, cut.synced).ok();
+        let note = UnwrittenNote::Cut { segment: file.to_owned(), there: cut.there, synced: cut.synced };
+        let moved_to = self.note_or_later(note);
         self.report(Damage { moved_to, ..self.damage(MISSING_RECORDS, file, how, cut.missing() as usize) });
     }
 
@@ -27,7 +29,8 @@ impl JournalDamage {
         let segment = &emptied.segment;
         let mut how = "it has no header and no record; the points in it are lost".to_owned();
         self.begin_noting();
-        let moved_to = self.folder.keep_note_of(&segment.path, bytes, &how).ok();
+        let note = UnwrittenNote::Missing { note: segment.path.clone(), bytes, how: how.clone() };
+        let moved_to = self.note_or_later(note);
         // Zeros are nothing to look at.
         if !emptied.is_zeros && 0 < segment.bytes {
             let read = folder.read(segment);

@@ -51,6 +51,7 @@ mod since;
 mod snapshot;
 mod trim;
 mod unsynced;
+mod unwritten_notes;
 mod writer;
 
 #[cfg(test)]

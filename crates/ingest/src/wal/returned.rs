@@ -76,6 +76,12 @@ impl JournalDamage {
         if folder.has_nothing(segment) {
             return self.move_without_records(segment);
         }
+        let header = folder.header_of(segment);
+        if let Some(header) = header.as_ref().filter(|header| header.is_misnamed(segment.number)) {
+            // Put back in this place, its points would count as later than those of the segments between.
+            self.move_misnamed(segment, header.segment);
+            return Ok(());
+        }
         self.begin_noting();
         let kept = self.folder.keep_file(&segment.path, &how);
         let is_whole = self.folder.kept()?.iter().any(|entry| {
@@ -88,14 +94,14 @@ impl JournalDamage {
         let is_kept = moved_to.is_some();
         let file = moved_to.as_deref().and_then(|kept| kept.strip_prefix("damaged/"));
         let kept_at = file.map(|file| self.folder.path().join(file));
-        let header = folder.header_of(segment);
         self.report(Damage { moved_to, ..self.damage(UNREAD_SEGMENT, &segment.path, how, segment.bytes as usize) });
         if is_kept {
             folder.remove(segment)?;
             let kept = Segment { path: kept_at.unwrap_or_else(|| segment.path.clone()), ..segment.clone() };
             self.note_returned(folder, &kept, header.as_ref());
-        } else {
-            // Under its name the next start would take it for one that is stored. It moves this one to `damaged/`, and puts its points back.
+        } else if !self.is_missing(segment.number)? && !folder.is_put_aside(segment) {
+            // Under its name the next start would take it for one that is stored. It moves this one to `damaged/`, and puts its points back. One that
+            // is noted as missing is tried again by the next flush.
             folder.put_aside(segment)?;
             self.is_put_aside(segment);
         }

@@ -185,6 +185,11 @@ impl Folder {
         Ok(aside)
     }
 
+    /// Whether another file has the name that [`Folder::put_aside`] gives.
+    pub(super) fn is_put_aside(&self, segment: &Segment) -> bool {
+        self.disk.exists(&renamed(&segment.path))
+    }
+
     /// What [`Folder::put_aside`] has left.
     pub(super) fn put_aside_before(&self) -> io::Result<Vec<PathBuf>> {
         let entries = match uninterrupted(|| self.disk.read_dir(&self.dir)) {

@@ -56,6 +56,7 @@ impl Trim {
         number: u64,
         mut removed: impl FnMut(u64),
     ) -> io::Result<()> {
+        damage.write_notes();
         let mut end = number;
         for old in folder.segments()?.into_iter().filter(|old| old.number < number) {
             match self.remove(folder, damage, &old)? {
