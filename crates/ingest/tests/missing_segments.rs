@@ -326,7 +326,7 @@ fn a_segment_that_comes_while_the_process_runs_is_put_back_and_not_removed() {
 /// As on a full disk, where there is room later: the flush counts its number as stored.
 #[test]
 fn a_note_of_a_missing_segment_that_the_disk_does_not_take_is_written_by_a_later_flush() {
-    let folder = two_lives();
+    let mut folder = two_lives();
     let lost = newest(&folder);
     fs::remove_file(segment(&folder, lost)).unwrap();
     let (is_full, damaged) = (Arc::new(AtomicBool::new(true)), folder.dir.path().join("damaged"));
@@ -344,6 +344,7 @@ fn a_note_of_a_missing_segment_that_the_disk_does_not_take_is_written_by_a_later
     });
     life.shutdown_timeout(Duration::from_secs(2));
     for _ in 0..2 {
+        folder = again(folder);
         assert_eq!(folder.values(&["first", "second", "third"]), [Some(2.0), None, Some(4.0)]);
         let found = findings(&folder);
         assert!(found.iter().any(|found| found.contains(&format!("{lost:08}"))), "{found:?}");

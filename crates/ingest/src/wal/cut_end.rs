@@ -3,14 +3,13 @@
 
 use std::{collections::BTreeSet, io, ops::Range, path::Path, sync::Arc};
 
-use host::{DamagedFolder, Disk, replace_file};
+use host::{Disk, replace_file};
 use metric::Timestamp;
 
 use super::{
     damage::accepted_when,
     header::SegmentHeader,
     lengths::{Lengths, Said, has_opening},
-    missing_notes::{PREFIX, RETURNED, has_ending},
     newest::{Newest, NewestFile, newest_of},
     reader::{Start, records, start},
     record::{MAGIC_BYTES, Record, segment_start},
@@ -50,29 +49,6 @@ impl CutEnd {
             accepted_when((after, before))
         )
     }
-}
-
-/// What the name of the note of a segment that has lost its end has.
-pub(super) const CUT: &str = ".cut+";
-
-/// Notes in `damaged/` that a segment has lost its end, durably: it had `there` of so many bytes. The same is noted once. Returns the name of the
-/// note relative to the data folder.
-///
-/// # Errors
-/// Whatever the disk says.
-pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64) -> io::Result<String> {
-    let text = format!(
-        "{there} of the {synced} bytes that were on the disk were there; the points in the others are lost unless they are stored"
-    );
-    let number = segment.file_stem().unwrap_or_default().to_string_lossy();
-    // Later headers may say less than the file of the newest did.
-    let noted = format!("{PREFIX}{number}{CUT}{there}@");
-    let names = damaged.kept()?.into_iter().map(|entry| entry.name.to_string_lossy().into_owned());
-    if let Some(name) = names.into_iter().find(|name| name.starts_with(&noted) && !has_ending(name, RETURNED)) {
-        return Ok(format!("damaged/{name}"));
-    }
-    let note = segment.with_extension(CUT.trim_matches(['.', '+']));
-    damaged.keep_bytes(&note, there, format!("{text}\n").as_bytes(), &text)
 }
 
 /// The segments at or above `below` that are shorter than a later one of the same writers says, or than the file of the newest

@@ -81,6 +81,26 @@ impl JournalDamage {
         self.replayed.lock().contains(&number)
     }
 
+    /// Writes a note. Returns its name relative to the data folder; `None` where the disk does not take it: then it is written later.
+    pub(super) fn note_or_later(&self, note: UnwrittenNote) -> Option<String> {
+        match note.write(&self.folder) {
+            Ok(kept) => Some(kept),
+            Err(error) => {
+                tracing::warn!(%error, "cannot note in the folder damaged what the journal has lost; the next flush tries again");
+                self.unwritten.lock().push(note);
+                None
+            }
+        }
+    }
+
+    /// Writes the notes that the disk did not take before.
+    pub(super) fn write_notes(&self) {
+        let notes = std::mem::take(&mut *self.unwritten.lock());
+        for note in notes {
+            self.note_or_later(note);
+        }
+    }
+
     /// With a list of deletions.
     pub(crate) fn noting(self, deletions: Arc<KeptDeletions>) -> JournalDamage {
         JournalDamage { deletions: Some(deletions), ..self }

@@ -19,7 +19,7 @@ use host::{DirEntry, Disk};
 use store::Damage;
 
 use super::{
-    cut_end::CUT,
+    cut_notes::CUT,
     damage::{JournalDamage, UNREAD_SEGMENT},
     missing_notes::{RETURNED, has_ending, is_gone, missing},
     not_put_back::NotPutBack,

@@ -15,7 +15,7 @@
 //! cut_end    which closed segments have lost their end
 //! missing    what a repair does about missing ones
 //! returned   what a start does about missing ones that come back, by its notes (`missing_notes`)
-//! damage     what cannot be read or attributed, kept for an operator
+//! damage     what cannot be read or attributed, kept for an operator; its notes: `missing_notes`, `cut_notes`, `unwritten_notes`
 //! kept       what earlier starts kept; with the deletions and the segments since, and what is not put back
 //! snapshot   what a backup has of all this
 //! ```
@@ -25,6 +25,7 @@
 mod chain;
 mod cut;
 mod cut_end;
+mod cut_notes;
 mod damage;
 mod header;
 mod journal;
@@ -60,7 +61,8 @@ mod tests;
 pub(crate) use chain::leave_out_stored;
 pub use chain::{Compared, check_chain, identity_of_newest};
 pub use cut::without_damage;
-pub use cut_end::{CutEnd, has_lost_synced, note_cut, note_lengths};
+pub use cut_end::{CutEnd, has_lost_synced, note_lengths};
+pub use cut_notes::note_cut;
 pub(crate) use damage::JournalDamage;
 pub use header::{Repeats, SegmentHeader};
 pub(crate) use journal::{Appended, Exclusive, Journal, JournalOptions, JournalSize, NamesOnDisk};

@@ -11,7 +11,7 @@ use store::Damage;
 
 use super::{
     chain::is_of_a_copy,
-    cut_end::CUT,
+    cut_notes::CUT,
     damage::{JournalDamage, UNREAD_SEGMENT},
     header::SegmentHeader,
     lengths::header_bytes,
@@ -101,7 +101,7 @@ impl JournalDamage {
             self.note_returned(folder, &kept, header.as_ref());
         } else if !self.is_missing(segment.number)? && !folder.is_put_aside(segment) {
             // Under its name the next start would take it for one that is stored. It moves this one to `damaged/`, and puts its points back. One that
-            // is noted as missing is tried again by the next flush.
+            // is noted as missing waits for the next flush.
             folder.put_aside(segment)?;
             self.is_put_aside(segment);
         }

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf};
 
 use host::DamagedFolder;
 
-use super::{cut_end::note_cut, damage::JournalDamage};
+use super::cut_notes::note_cut;
 
 /// One of them.
 #[derive(Debug, Clone)]
@@ -31,32 +31,11 @@ pub(super) enum UnwrittenNote {
 }
 
 impl UnwrittenNote {
-    fn write(&self, damaged: &DamagedFolder) -> io::Result<String> {
+    /// Writes it. Returns its name relative to the data folder.
+    pub(super) fn write(&self, damaged: &DamagedFolder) -> io::Result<String> {
         match self {
             UnwrittenNote::Missing { note, bytes, how } => damaged.keep_note_of(note, *bytes, how),
             UnwrittenNote::Cut { segment, there, synced } => note_cut(damaged, segment, *there, *synced),
-        }
-    }
-}
-
-impl JournalDamage {
-    /// Writes a note. Returns its name relative to the data folder; `None` where the disk does not take it: then it is written later.
-    pub(super) fn note_or_later(&self, note: UnwrittenNote) -> Option<String> {
-        match note.write(&self.folder) {
-            Ok(kept) => Some(kept),
-            Err(error) => {
-                tracing::warn!(%error, "cannot note in the folder damaged what the journal has lost; the next flush tries again");
-                self.unwritten.lock().push(note);
-                None
-            }
-        }
-    }
-
-    /// Writes the notes that the disk did not take before.
-    pub(super) fn write_notes(&self) {
-        let notes = std::mem::take(&mut *self.unwritten.lock());
-        for note in notes {
-            self.note_or_later(note);
         }
     }
 }
