@@ -108,7 +108,10 @@ pub fn newest_backup(disk: &dyn Disk, folder: &Path) -> Option<PathBuf> {
 }
 
 /// Refuses a data folder in which another user's process wrote last: what may not be read is not damaged.
-fn refuse_forbidden(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
+///
+/// # Errors
+/// There is such a file.
+pub(crate) fn refuse_forbidden(disk: &dyn Disk, data: &Path) -> Result<(), BackupError> {
     let in_journal = disk.read_dir(&data.join("journal")).unwrap_or_default().into_iter().filter(|entry| !entry.is_dir);
     for path in FILES.map(|file| data.join(file)).into_iter().chain(in_journal.map(|entry| entry.path)) {
         if let Err(error) = disk.open(&path, Open::Read)

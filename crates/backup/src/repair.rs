@@ -28,7 +28,7 @@ use crate::{
     error::{BackupError, with_next_step},
     files::{below, hash},
     manifest::{BackupFile, FILE, Manifest, refuse_unfinished},
-    may_start::{refuse_newer, refuse_other_kinds},
+    may_start::{refuse_forbidden, refuse_newer, refuse_other_kinds},
     misnamed::put_right,
     verify::{
         CUT_SEGMENT, Checked, EMPTIED, FOREIGN_SEGMENT, Report, SEGMENT, STALE_SEGMENT, STRAY, UNLIKE,
@@ -81,6 +81,7 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
     let in_use = if dry_run { lock_to_read(disk, data)? } else { lock(disk, data)? };
     // A folder that is refused stays as it is: no note is made here.
     refuse_other_kinds(disk, data)?;
+    refuse_forbidden(disk, data)?;
     refuse_newer(disk, data)?;
     refuse_layout_1(disk, data)?;
     refuse_folders(disk, data)?;

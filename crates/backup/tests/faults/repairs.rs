@@ -90,6 +90,24 @@ fn a_fault_at_any_call_of_a_repair_loses_nothing_that_could_be_read() {
     }
 }
 
+/// As after a restore by another user: it is not damaged, and what it says is not known.
+#[test]
+fn a_file_that_may_not_be_read_is_not_put_aside() {
+    for name in ["segments", "clock"] {
+        let (disk, _) = filled(&new_disk());
+        let path = Path::new(DATA).join(name);
+        assert!(disk.exists(&path));
+        let forbidden = path.clone();
+        let failing = FailingDisk::new(Arc::new(disk.clone()), move |call, path| {
+            (call == Call::Open && path == forbidden).then(|| std::io::ErrorKind::PermissionDenied.into())
+        });
+        let shared: Arc<dyn Disk> = Arc::new(failing);
+        let refused = repair(&host(&shared), Path::new(DATA), false).unwrap_err();
+        assert!(refused.to_string().contains(name), "{refused}");
+        assert!(disk.exists(&path));
+    }
+}
+
 #[test]
 fn a_torn_end_of_the_journal_is_said_and_does_not_count_as_damage() {
     let (disk, whole) = filled(&new_disk());

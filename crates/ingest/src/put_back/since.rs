@@ -116,7 +116,9 @@ fn said(
     let of = header.identity.chain.last().map(|opening| opening.id);
     let is_ours =
         header.identity.store == identity.store && identity.chain.iter().any(|opening| Some(opening.id) == of);
-    let Some(previous) = header.previous.filter(|_| is_ours) else { return Ok(None) };
+    // Another one in its place says nothing of it.
+    let is_it = header.segment == other.number;
+    let Some(previous) = header.previous.filter(|_| is_ours && is_it) else { return Ok(None) };
     let Some(late) = load(other)?.filter(|late| !late.has_damage && late.nameless == 0) else { return Ok(None) };
     let mut slots = HashMap::new();
     for point in &late.known {
