@@ -7,7 +7,7 @@ use std::{
 };
 
 use host::{Disk, NotedFiles};
-use ingest::wal::{check_chain, has_lost_synced, read_contents};
+use ingest::wal::{OTHER_NEWEST, check_chain, has_lost_synced, read_contents};
 use metadata::Registry;
 use metric::{MetricId, Timestamp};
 use store::{Identity, LAST_NUMBER, StoreError};
@@ -710,6 +710,13 @@ fn add_foreign(foreign: impl IntoIterator<Item = (u64, u128)>, ours: u128, repor
 /// Looks for segments of the journal that the store or another segment knows, and for those that came back.
 fn compare_with_journal(disk: &dyn Disk, data: &Path, identity: &Identity, report: &mut Report) -> io::Result<()> {
     let found = check_chain(disk, &data.join("journal"), read_journal_mark(disk, &data.join("store")), identity)?;
+    if found.has_other_newest {
+        let how =
+            format!("{OTHER_NEWEST}; whether the newest segment of the journal is missing, or its end, is not known");
+        let path = PathBuf::from("segments");
+        let bytes = report.files.iter().find(|file| file.path == path).map_or(0, |file| file.bytes);
+        report.add(path, DamagedPart::of_file("newest journal segment", bytes, how));
+    }
     for (first, last) in found.missing {
         let how = if first == last {
             "is missing".to_owned()

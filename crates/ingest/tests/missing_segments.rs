@@ -477,6 +477,24 @@ fn a_missing_newest_segment_is_reported_also_next_to_a_store_of_an_earlier_time(
 }
 
 #[test]
+fn a_file_of_the_newest_segment_of_another_store_or_time_is_reported() {
+    let other = two_lives();
+    let folder = two_lives();
+    let file = |folder: &DataFolder| folder.dir.path().join("segments");
+    let earlier = fs::read(file(&folder)).unwrap();
+    folder.live(&[("third", 4.0)], false);
+    let right = fs::read(file(&folder)).unwrap();
+    let mut folder = folder;
+    for (bytes, reported) in [(fs::read(file(&other)).unwrap(), true), (earlier, true), (right, false)] {
+        fs::write(file(&folder), &bytes).unwrap();
+        folder = again(folder);
+        assert_eq!(folder.values(&["first", "second", "third"]), [Some(2.0), Some(3.0), Some(4.0)]);
+        let found = findings(&folder);
+        assert_eq!(found, if reported { vec!["newest journal segment segments"] } else { vec![] });
+    }
+}
+
+#[test]
 fn a_note_with_an_absurd_number_costs_no_number() {
     let folder = two_lives();
     let damaged = folder.dir.path().join("damaged");

@@ -20,12 +20,15 @@ use super::{
     header::SegmentHeader,
     lengths::{Lengths, header_bytes},
     missing_notes::noted_segments,
-    newest::{Newest, newest_of},
+    newest::{self, Newest, newest_of},
     plan::Planned,
     reader::{SEARCHED, Start, start},
     segment::{EMPTY_BYTES, Folder, path_of},
     segment_bytes::{are_zeros, has_nothing},
 };
+
+/// What is wrong with a file of the newest segment that says nothing of the segments that are there.
+pub const OTHER_NEWEST: &str = "it is of another store, or of another time than the journal";
 
 /// A file that is shorter has no record.
 const LEAST_BYTES: u64 = 32;
@@ -57,6 +60,8 @@ pub struct Compared {
     pub foreign: Vec<(u64, u128)>,
     /// Numbers of files of another timeline of this store: their numbers say nothing about ours.
     pub other: Vec<u64>,
+    /// Whether the file of the newest segment is of another store, or of another time than the segments: it says nothing of missing ones.
+    pub has_other_newest: bool,
 }
 
 /// A file of the journal.
@@ -93,6 +98,9 @@ pub(crate) fn leave_out_stored(
     let mut left_alone = Vec::new();
     damage.set_ours(ours);
     let found = compare(&planned, Known { mark, newest, noted: &noted, misnamed }, ours);
+    if found.has_other_newest {
+        damage.report_newest(&newest::path_next_to(folder.dir()), &io::Error::other(OTHER_NEWEST));
+    }
     for cut in &found.cut {
         damage.report_cut(&folder.path_of(cut.segment), cut, cut.how(&*folder.disk, folder.dir()));
     }
@@ -339,6 +347,7 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     let below = mark.map_or(lowest, |mark| mark.stored_below).max(1);
     let mut known: BTreeSet<u64> = kin.iter().filter_map(|(_, header)| header.previous).collect();
     let gone = newest.filter(|newest| is_missing(*newest, &kin, ours)).map(|newest| newest.number);
+    found.has_other_newest = newest.is_some_and(|newest| is_of_another_time(newest, seen, &kin, ours));
     known.extend(gone);
     known.extend(under_other_names.keys());
     // A segment gets its header, and that is put on the disk, before anything else: no crash leaves a long one without it.
@@ -396,6 +405,25 @@ fn is_missing(newest: Newest, kin: &[(u64, &SegmentHeader)], ours: &Identity) ->
         last.is_some_and(|last| place_of(last.id).is_none_or(|of_segment| place <= of_segment))
     };
     !kin.iter().any(|(number, header)| newest.number <= *number && is_as_late(header))
+}
+
+/// Whether the file of the newest segment says nothing of these: none of their writers knows the opening that it names, or it names one
+/// below a segment that has records, which is named in it first.
+fn is_of_another_time(newest: Newest, seen: &[&Seen<'_>], kin: &[(u64, &SegmentHeader)], ours: &Identity) -> bool {
+    let is_known = |id: u64| ours.chain.iter().any(|opening| opening.id == id);
+    if newest.opening == 0 || ours.chain.is_empty() {
+        return false;
+    }
+    if !is_known(newest.opening) {
+        let is_later = |header: &SegmentHeader| header.identity.chain.last().is_some_and(|last| !is_known(last.id));
+        return !kin.iter().any(|(_, header)| is_later(header));
+    }
+    // One that repeats others has records before it is named. Headers of earlier programs do not say their length.
+    let has_named_records = |one: &&&Seen<'_>| {
+        let header = one.header.filter(|header| is_kin(header, ours) && header.repeats.is_none());
+        header.is_some_and(|header| header.previous_length.is_some() && header_bytes(header) < one.bytes)
+    };
+    seen.iter().filter(has_named_records).any(|one| newest.number < one.number)
 }
 
 /// Openings of a later time of this store, whose segments a start of ours took when the store next to them was of an earlier

@@ -59,7 +59,7 @@ mod writer;
 mod tests;
 
 pub(crate) use chain::leave_out_stored;
-pub use chain::{Compared, check_chain, identity_of_newest};
+pub use chain::{Compared, OTHER_NEWEST, check_chain, identity_of_newest};
 pub use cut::without_damage;
 pub use cut_end::{CutEnd, has_lost_synced, note_lengths};
 pub use cut_notes::note_cut;

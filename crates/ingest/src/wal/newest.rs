@@ -133,9 +133,14 @@ impl NewestFile {
     }
 }
 
+/// The file next to a journal's folder.
+pub(super) fn path_next_to(journal: &Path) -> PathBuf {
+    journal.with_file_name(FILE)
+}
+
 /// What the file next to a journal's folder says. `None` where there is none, and where it says nothing.
 pub(super) fn newest_of(disk: &dyn Disk, journal: &Path) -> Option<Newest> {
-    read(disk, &journal.with_file_name(FILE)).ok().flatten()
+    read(disk, &path_next_to(journal)).ok().flatten()
 }
 
 /// The file of a data folder, and its version, where a newer program wrote it.
