@@ -421,6 +421,32 @@ def test_a_spec_of_an_earlier_time_hides_no_missing_segment(make_server):
     assert newest.stem in str(server.get("/admin/status").json()["damage"])
 
 
+def test_a_store_of_an_earlier_time_hides_no_missing_segment(make_server):
+    server = make_server()
+    at = int(time.time()) - 100
+    server.send([("stored.a", at, 1.0)])
+    server.stop()
+    store = server.folder / "store-before"
+    shutil.copytree(server.data / "store", store)
+    for name in ["journalled.a", "journalled.b"]:
+        server.start()
+        server.send([(name, at, 2.0)])
+        eventually(lambda: "synced" in (server.data / "segments").read_text(), True, seconds=20)
+        server.kill()
+    newest = max((server.data / "journal").glob("*.journal"))
+    newest.unlink()
+    shutil.rmtree(server.data / "store")
+    shutil.copytree(store, server.data / "store")
+    status, report = verify(server.data)
+    assert status == 1 and newest.name in str(report["damage"]), report
+    assert run("repair", str(server.data)).returncode == 3
+    status, report = verify(server.data)
+    assert status == 0 and newest.stem in str(report["known_losses"]), report
+    server.start()
+    assert is_there(server, [("journalled.a", at, 2.0)]) and is_there(server, [("stored.a", at, 1.0)])
+    assert newest.stem in str(server.get("/admin/status").json()["damage"])
+
+
 def test_a_repair_says_that_deletions_may_be_lost_and_what_is_back_is_back_with_its_points(make_server):
     server = make_server()
     now = int(time.time())

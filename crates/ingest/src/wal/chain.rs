@@ -397,8 +397,9 @@ fn is_missing(newest: Newest, kin: &[(u64, &SegmentHeader)], ours: &Identity) ->
     let Some(place) = place_of(newest.opening) else {
         let is_later =
             |header: &SegmentHeader| header.identity.chain.last().is_some_and(|last| place_of(last.id).is_none());
-        let later = kin.iter().filter(|(_, header)| is_later(header)).map(|(number, _)| *number);
-        return newest.opening != 0 && later.max().is_some_and(|last| last < newest.number);
+        // A start, or a repair, begins one behind it.
+        let is_behind = |(number, _): &(u64, &SegmentHeader)| newest.number <= *number;
+        return newest.opening != 0 && kin.iter().any(|(_, header)| is_later(header)) && !kin.iter().any(is_behind);
     };
     let is_as_late = |header: &SegmentHeader| {
         let last = header.identity.chain.last();
