@@ -419,10 +419,10 @@ fn is_of_another_time(newest: Newest, seen: &[&Seen<'_>], kin: &[(u64, &SegmentH
         let is_later = |header: &SegmentHeader| header.identity.chain.last().is_some_and(|last| !is_known(last.id));
         return !kin.iter().any(|(_, header)| is_later(header));
     }
-    // One that repeats others has records before it is named. Headers of earlier programs do not say their length.
+    // One that repeats others has records before it is named. Programs that did not write the file wrote shorter headers.
     let has_named_records = |one: &&&Seen<'_>| {
         let header = one.header.filter(|header| is_kin(header, ours) && header.repeats.is_none());
-        header.is_some_and(|header| header.previous_length.is_some() && header_bytes(header) < one.bytes)
+        header.is_some_and(|header| header.previous_whole.is_some() && header_bytes(header) < one.bytes)
     };
     seen.iter().filter(has_named_records).any(|one| newest.number < one.number)
 }
