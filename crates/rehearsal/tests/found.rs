@@ -611,6 +611,29 @@ fn a_deletion_that_fails_half_way_hides_no_point_that_comes_later() {
     NodesScenario { seed: 420_153, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
 }
 
+/// Seed 426604: a node whose calendar is some seconds more ahead than those that are not followed looked behind the row of a deletion, and what it
+/// stored next was hidden.
+#[test]
+fn a_node_that_is_fifteen_seconds_ahead_follows_a_deletion_at_once() {
+    use NodeStep::{Calendar, Delete, Flush, Pass, Send};
+    let point = |second, value| vec![SentPoint { metric: 1, second, value }];
+    for ahead in [12, 15] {
+        let steps = vec![
+            Calendar(4, ahead),
+            Send(1, vec![]),
+            Send(4, vec![]),
+            Pass(27),
+            Send(1, point(-60, -73.75)),
+            Delete(1, vec![1]),
+            Pass(3),
+            Send(4, point(0, 76.625)),
+            Flush(4),
+        ];
+        let layouts = vec![Layout::Rows; 5];
+        NodesScenario { seed: 426_604, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
+    }
+}
+
 /// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.
 #[test]
 fn points_in_memory_of_another_node_are_shown_as_they_will_be_stored() {
