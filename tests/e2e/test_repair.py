@@ -399,6 +399,17 @@ def test_a_repair_without_a_manifest_replays_no_copy_of_a_stored_segment(make_se
     assert [is_there(server, [(name, at, value)]) for name, value in [("stored.a", 2.0), ("journalled.a", 3.0)]] == [True] * 2
 
 
+def is_missed(server, newest):
+    """`verify` and `repair` say that a segment is missing, and so does the server, which is started."""
+    status, report = verify(server.data)
+    assert status == 1 and newest.name in str(report["damage"]), report
+    assert run("repair", str(server.data)).returncode == 3
+    status, report = verify(server.data)
+    assert status == 0 and newest.stem in str(report["known_losses"]), report
+    server.start()
+    assert newest.stem in str(server.get("/admin/status").json()["damage"])
+
+
 def test_a_spec_of_an_earlier_time_hides_no_missing_segment(make_server):
     server = make_server()
     now = int(time.time())
@@ -412,13 +423,7 @@ def test_a_spec_of_an_earlier_time_hides_no_missing_segment(make_server):
     newest = max((server.data / "journal").glob("*.journal"))
     newest.unlink()
     (server.data / "store" / "spec").write_bytes(spec)
-    status, report = verify(server.data)
-    assert status == 1 and newest.name in str(report["damage"]), report
-    assert run("repair", str(server.data)).returncode == 3
-    status, report = verify(server.data)
-    assert status == 0 and newest.stem in str(report["known_losses"]), report
-    server.start()
-    assert newest.stem in str(server.get("/admin/status").json()["damage"])
+    is_missed(server, newest)
 
 
 def test_a_store_of_an_earlier_time_hides_no_missing_segment(make_server):
@@ -437,14 +442,8 @@ def test_a_store_of_an_earlier_time_hides_no_missing_segment(make_server):
     newest.unlink()
     shutil.rmtree(server.data / "store")
     shutil.copytree(store, server.data / "store")
-    status, report = verify(server.data)
-    assert status == 1 and newest.name in str(report["damage"]), report
-    assert run("repair", str(server.data)).returncode == 3
-    status, report = verify(server.data)
-    assert status == 0 and newest.stem in str(report["known_losses"]), report
-    server.start()
+    is_missed(server, newest)
     assert is_there(server, [("journalled.a", at, 2.0)]) and is_there(server, [("stored.a", at, 1.0)])
-    assert newest.stem in str(server.get("/admin/status").json()["damage"])
 
 
 def test_a_repair_says_that_deletions_may_be_lost_and_what_is_back_is_back_with_its_points(make_server):

@@ -226,6 +226,18 @@ impl Clock for Ahead {
     }
 }
 
+/// A segment whose points wait is not there: it is waited for, and then the others are read.
+async fn waited_for_and_given_up(ingest: &Ingest, clock: &Ahead, damage: &DamageLog) {
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
+    let began = Instant::now();
+    while 0 < ingest.counters().parked_points {
+        assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        clock.0.fetch_add(601, SeqCst);
+    }
+}
+
 #[test]
 fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported_until_it_does() {
     let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(ScriptedDriver::default()));
@@ -247,14 +259,7 @@ fn points_that_wait_in_a_segment_that_does_not_come_back_are_reported_until_it_d
         let (segment, away) = (dir.path().join("00000002.journal"), dir.path().join("away"));
         std::fs::rename(&segment, &away).unwrap();
         driver.is_down.store(false, SeqCst);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
-        let began = Instant::now();
-        while 0 < ingest.counters().parked_points {
-            assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            clock.0.fetch_add(601, SeqCst);
-        }
+        waited_for_and_given_up(&ingest, &clock, &damage).await;
         let found: Vec<String> = damage.examples().into_iter().map(|damage| damage.how).collect();
         assert!(found.iter().any(|how| how.starts_with("it is missing")), "{found:?}");
         let lost = "2000 points that waited in the journal for room in memory were not found there again";
@@ -284,9 +289,8 @@ fn points_that_wait_in_a_segment_of_this_process_that_is_away_are_put_back_when_
         let registry = registry_of(&*driver).await;
         let ingest = Ingest::open(options, driver.store(), registry, rules(THREE_STAGES)).await.unwrap();
         let mut model = Model::new();
-        let next = fill_and_spill(&ingest, &driver, &mut model).await;
+        let mut next = fill_and_spill(&ingest, &driver, &mut model).await;
         let segment = |number: u64| dir.path().join(format!("{number:08}.journal"));
-        let mut next = next;
         while !segment(4).exists() {
             assert!(next < now() - 20, "no segment is closed");
             in_time(send(&ingest, &mut model, next, 20, 2.0)).await;
@@ -295,14 +299,7 @@ fn points_that_wait_in_a_segment_of_this_process_that_is_away_are_put_back_when_
         let away = dir.path().join("away");
         std::fs::rename(segment(3), &away).unwrap();
         driver.is_down.store(false, SeqCst);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
-        let began = Instant::now();
-        while 0 < ingest.counters().parked_points {
-            assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            clock.0.fetch_add(601, SeqCst);
-        }
+        waited_for_and_given_up(&ingest, &clock, &damage).await;
         assert!(damage.examples().iter().any(|damage| damage.how.starts_with("it is missing")), "{damage:?}");
         std::fs::rename(&away, segment(3)).unwrap();
         in_time(ingest.flush()).await.unwrap();
@@ -336,14 +333,7 @@ fn points_behind_a_segment_whose_beginning_cannot_be_read_do_not_wait_for_it_for
         tokio::time::sleep(Duration::from_millis(200)).await;
         is_bad.store(true, SeqCst);
         driver.is_down.store(false, SeqCst);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-        assert!(0 < ingest.counters().parked_points && damage.examples().is_empty(), "it is waited for");
-        let began = Instant::now();
-        while 0 < ingest.counters().parked_points {
-            assert!(began.elapsed() < Duration::from_secs(20), "the points behind it are not read");
-            tokio::time::sleep(Duration::from_millis(500)).await;
-            clock.0.fetch_add(601, SeqCst);
-        }
+        waited_for_and_given_up(&ingest, &clock, &damage).await;
         let found: Vec<String> = damage.examples().into_iter().map(|damage| damage.how).collect();
         assert!(found.iter().any(|how| how.starts_with("it cannot be read: a bad sector")), "{found:?}");
     });

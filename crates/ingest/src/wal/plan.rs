@@ -199,11 +199,14 @@ impl Folder {
         self.header_of(segment)?.previous
     }
 
-    /// Up to where a segment had whole records on the disk, by the headers of those that are there; 0 where none says it.
+    /// Up to where a segment had whole records on the disk, by the header of the next one that is there; 0 where that does not say it. Reads no
+    /// header behind that one: many segments may be back at once.
     pub(super) fn said_of(&self, number: u64) -> io::Result<u64> {
-        let headers = self.segments()?.into_iter().filter_map(|segment| self.header_of(&segment));
-        let said = headers.filter(|header| header.previous == Some(number));
-        Ok(said.filter_map(|header| header.previous_whole).max().unwrap_or(0))
+        let behind = self.segments()?.into_iter().filter(|segment| number < segment.number);
+        let mut headers = behind.filter_map(|segment| self.header_of(&segment));
+        let next = headers.find(|header| header.previous.is_some_and(|previous| number <= previous));
+        let said = next.filter(|header| header.previous == Some(number)).and_then(|header| header.previous_whole);
+        Ok(said.unwrap_or(0))
     }
 
     /// The opening of the store that wrote a segment, where its header says.
