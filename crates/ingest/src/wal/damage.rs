@@ -45,7 +45,7 @@ pub(crate) struct JournalDamage {
     pub(super) ours: Arc<OnceLock<Identity>>,
     /// Segments that the start replays in their places.
     replayed: Arc<Mutex<BTreeSet<u64>>>,
-    /// Notes that the disk did not take: one for each finding, of which there are no more than segments.
+    /// Notes that the disk did not take: one for each finding, and there are no more of these than segments.
     pub(super) unwritten: Arc<Mutex<Vec<UnwrittenNote>>>,
     /// Points that were reported as not found when the journal was read back.
     not_read_back: Arc<Mutex<u64>>,
