@@ -4,7 +4,7 @@
 //! Rows are in a partition for each minute, by their writer's clock. Rows may come late there: clocks differ, and a write may
 //! take long. So a poll reads again what may have changed.
 //!
-//! 1. Each poll reads the keys of the last ten seconds and of twelve to come: calendars that differ by less are not followed. One partition,
+//! 1. Each poll reads the keys of the last sixteen seconds and of twelve to come: calendars that differ by less are not followed. One partition,
 //!    or two about the end of a minute.
 //! 2. Once a minute a deep poll reads the keys of the last 17 minutes, and of two minutes ahead: a node that does not know yet of a calendar that is
 //!    15 minutes ahead of its own writes rows that are so far behind those of a node that does.

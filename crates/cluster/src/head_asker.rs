@@ -29,6 +29,9 @@ use crate::{
 /// Interval between two probes of a node that failed; the first one comes at once.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
+/// Of so many of these probes, one is also for nodes that were forgotten: each 10 s.
+const PROBES_FOR_ALL: u32 = 5;
+
 /// Nodes that a query asks. Further ones are named: the table may have rows that no node wrote.
 const MOST_NODES: usize = 512;
 
@@ -349,6 +352,21 @@ impl HeadAsker {
         join_all(others.filter(|node| is_due(node)).map(|node| self.probed(node))).await;
     }
 
+    /// Probes the nodes that were forgotten: one that answers is known again.
+    async fn probe_forgotten(&self) {
+        let forgotten = self.members.that_may_come_back();
+        let forgotten = forgotten.iter().filter(|node| !node.is_self && !node.address.is_empty());
+        join_all(forgotten.map(async |node| match self.within_patience(node, &[]).await {
+            Ok(_) => {
+                self.members.heard(node.node);
+                tracing::info!(peer = shown(node), "a node that was silent for over a minute answers again");
+            }
+            Err(AskError::Left) => self.members.forget(node.node),
+            Err(_) => {}
+        }))
+        .await;
+    }
+
     /// Probes a node once. Returns whether it answered; then it is not marked any more.
     async fn probed(&self, node: &Member) -> bool {
         match self.within_patience(node, &[]).await {
@@ -374,11 +392,15 @@ impl HeadAsker {
 
 /// Probes nodes every [`PROBE_EVERY`], and when a query has met one that failed.
 async fn probe(asker: Weak<HeadAsker>, failed: Arc<Notify>) {
+    let mut probes = 0;
     loop {
-        let _ = tokio::time::timeout(PROBE_EVERY, failed.notified()).await;
-        match asker.upgrade() {
-            Some(asker) => asker.probe_all().await,
-            None => return,
+        let is_time = tokio::time::timeout(PROBE_EVERY, failed.notified()).await.is_err();
+        let Some(asker) = asker.upgrade() else { return };
+        asker.probe_all().await;
+        probes += u32::from(is_time);
+        if PROBES_FOR_ALL <= probes {
+            probes = 0;
+            asker.probe_forgotten().await;
         }
     }
 }
@@ -583,6 +605,25 @@ mod tests {
         let answer = asker.heads(requests(1), Vec::new()).await;
         assert_eq!((answer.of_peers.len(), answer.missing.len()), (1, 1));
         assert_eq!(answer.missing, [NodeId::of_number(3).to_string()]);
+    }
+
+    #[tokio::test]
+    async fn a_forgotten_node_that_answers_is_asked_again_and_is_not_named_before() {
+        let (asker, fake, members, _data) = asker(&[2, 3], 100);
+        // The heartbeat of the second node is a minute old, and its row is gone.
+        members.saw(vec![row(2, 900_000), row(3, 1_001_000)]);
+        members.forget(NodeId::of_number(2));
+        members.saw(vec![row(2, 900_000), row(3, 1_002_000)]);
+        members.saw(vec![row(3, 1_003_000)]);
+        *fake.failure.lock() = Some(AskError::Silent("x".to_owned()));
+        asker.probe_all().await;
+        asker.probe_forgotten().await;
+        let answer = asker.heads(requests(1), Vec::new()).await;
+        assert_eq!((answer.of_peers.len(), answer.missing.len(), asker.missing().len()), (1, 0, 0));
+        *fake.failure.lock() = None;
+        asker.probe_forgotten().await;
+        assert_eq!(asker.heads(requests(1), Vec::new()).await.of_peers.len(), 2);
+        assert!(members.that_may_come_back().is_empty());
     }
 
     #[tokio::test]

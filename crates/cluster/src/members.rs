@@ -15,7 +15,7 @@ use std::{
 use host::{Clock, MinuteLog};
 use parking_lot::Mutex;
 use store::StoreError;
-use store_cassandra::{FURTHEST, NODE_KEPT, NodeId, NodeRow};
+use store_cassandra::{FURTHEST, NEAREST, NODE_KEPT, NodeId, NodeRow};
 
 use crate::nodes_table::NodesTable;
 
@@ -28,8 +28,11 @@ const SILENT_AFTER: Duration = Duration::from_secs(15);
 /// The time between two reads that counts as silence, at most: reads that fail between them say nothing of other nodes.
 const COUNTED_BETWEEN_READS: Duration = Duration::from_secs(10);
 
-/// A calendar that is ahead by this is not followed: corrections come ten seconds after what they correct.
-const SECONDS: Duration = Duration::from_secs(10);
+/// A node that is silent for so long is no longer one that may come back.
+const LOST_AFTER: Duration = Duration::from_secs(3600);
+
+/// Nodes that may come back, at most: further ones come back with their rows.
+const MOST_THAT_MAY_COME_BACK: usize = 512;
 
 /// Characters of a version that are kept.
 const VERSION_SHOWN: usize = 100;
@@ -101,6 +104,8 @@ struct LookedUp {
 #[derive(Default)]
 struct Known {
     nodes: HashMap<NodeId, Seen>,
+    /// Nodes that were forgotten. Such a node may be well, cut off from the tables, and not have answered this one for a while.
+    may_come_back: HashMap<NodeId, Seen>,
     /// The latest read that succeeded.
     read: Option<Instant>,
 }
@@ -162,6 +167,15 @@ impl Members {
 
     /// All nodes that were seen and are not gone, by id.
     pub(crate) fn all(&self) -> Vec<Member> {
+        self.members_of(&self.known.lock().nodes)
+    }
+
+    /// Nodes that were forgotten within the last hour and may be well.
+    pub(crate) fn that_may_come_back(&self) -> Vec<Member> {
+        self.members_of(&self.known.lock().may_come_back)
+    }
+
+    fn members_of(&self, nodes: &HashMap<NodeId, Seen>) -> Vec<Member> {
         let now = self.clock.instant();
         let own = self.table.own();
         let member = |Seen { row, since, silence }: &Seen| Member {
@@ -175,7 +189,7 @@ impl Members {
             is_draining: row.is_draining,
             is_self: Some(row.node) == own,
         };
-        let mut members: Vec<Member> = self.known.lock().nodes.values().map(member).collect();
+        let mut members: Vec<Member> = nodes.values().map(member).collect();
         members.sort_by_key(|member| member.node);
         members
     }
@@ -191,9 +205,13 @@ impl Members {
         self.known.lock().nodes.keys().any(|node| Some(*node) != own)
     }
 
-    /// Notes that a node answered.
+    /// Notes that a node answered. One that was forgotten is known again.
     pub(crate) fn heard(&self, node: NodeId) {
-        if let Some(seen) = self.known.lock().nodes.get_mut(&node) {
+        let known = &mut *self.known.lock();
+        if let Some(seen) = known.may_come_back.remove(&node) {
+            known.nodes.entry(node).or_insert(seen);
+        }
+        if let Some(seen) = known.nodes.get_mut(&node) {
             seen.silence = Duration::ZERO;
         }
     }
@@ -223,7 +241,9 @@ impl Members {
 
     /// Forgets a node that says that it has left: it has nothing that is not in the tables.
     pub(crate) fn forget(&self, node: NodeId) {
-        self.known.lock().nodes.remove(&node);
+        let known = &mut *self.known.lock();
+        known.nodes.remove(&node);
+        known.may_come_back.remove(&node);
     }
 
     /// Writes this node's row and reads those of all. Returns whether it did.
@@ -239,6 +259,7 @@ impl Members {
     }
 
     async fn meet_once(&self, node: NodeId) -> Result<(), StoreError> {
+        let heartbeat_ms = self.table.calendar().report() / 1000;
         let row = NodeRow {
             node,
             address: self.address.lock().clone().unwrap_or_default(),
@@ -246,7 +267,8 @@ impl Members {
             replica: self.replica,
             is_draining: self.is_draining.load(SeqCst),
             started_ms: self.started_ms,
-            heartbeat_ms: self.table.calendar().report() / 1000,
+            heartbeat_ms,
+            ahead: self.ahead_of(heartbeat_ms),
         };
         let announced = {
             let has_left = self.has_left.lock().await;
@@ -257,6 +279,14 @@ impl Members {
         self.begun.fetch_add(1, SeqCst);
         self.saw(self.table.nodes().await?);
         announced
+    }
+
+    /// How far write times are ahead of a heartbeat, seconds; 0 where others need not know that.
+    fn ahead_of(&self, heartbeat_ms: i64) -> u16 {
+        let ahead = self.table.calendar().now() / 1000 - heartbeat_ms;
+        let is_shown = (NEAREST.as_millis() as i64) < ahead && !self.table.has_turns();
+        let seconds = u16::try_from(ahead / 1000).ok().filter(|seconds| u64::from(*seconds) <= FURTHEST.as_secs());
+        seconds.filter(|_| is_shown).unwrap_or(0)
     }
 
     /// Reads the table for a node that asked, if it is not known, or greets: it may have another address than before.
@@ -300,9 +330,14 @@ impl Members {
             .filter(|row| Some(row.node) != own)
             .for_each(|row| self.table.saw_other(row.replica != self.replica));
         let known = &mut *self.known.lock();
-        let passed = known.read.replace(now).map_or(Duration::ZERO, |read| now.saturating_duration_since(read));
+        let passed = known.read.replace(now).map(|read| now.saturating_duration_since(read));
+        if passed.is_none_or(|passed| SILENT_AFTER <= passed) {
+            self.go_on_as_others(&rows, now_ms);
+        }
+        let passed = passed.unwrap_or_default();
         let passed = passed.min(COUNTED_BETWEEN_READS);
         let mut before = std::mem::take(&mut known.nodes);
+        before.extend(std::mem::take(&mut known.may_come_back));
         for mut row in rows {
             tidy(&mut row);
             let (since, silence) = match before.remove(&row.node) {
@@ -324,8 +359,13 @@ impl Members {
             // A row that cannot have expired was deleted by its node, which stopped. One that expired may be that of a node that is
             // well and could not write it, as after an outage.
             let may_have_expired = NODE_KEPT - COUNTED_BETWEEN_READS <= now.saturating_duration_since(since);
-            if may_have_expired && silence < NODE_KEPT {
+            if !may_have_expired {
+                continue;
+            }
+            if silence < NODE_KEPT {
                 known.nodes.insert(node, Seen { row, since, silence });
+            } else if silence < LOST_AFTER && known.may_come_back.len() < MOST_THAT_MAY_COME_BACK {
+                known.may_come_back.insert(node, Seen { row, since, silence });
             }
         }
         let others = known.nodes.values().filter(|seen| Some(seen.row.node) != own);
@@ -335,13 +375,25 @@ impl Members {
         self.follow_calendars(&ahead);
     }
 
+    /// Has write times go on where those of others are, who may have followed a calendar that this node has not heard of. Only after a start or an
+    /// absence: nodes that went by each other's times for longer would drive each other on.
+    fn go_on_as_others(&self, rows: &[NodeRow], now_ms: i64) {
+        let others = rows.iter().filter(|row| Some(row.node) != self.table.own() && 0 < row.ahead);
+        let times = others.map(|row| row.heartbeat_ms.saturating_add(1000 * i64::from(row.ahead)));
+        let is_right = |time: &i64| *time <= now_ms + FURTHEST.as_millis() as i64;
+        if let Some(latest_ms) = times.filter(is_right).max() {
+            self.table.calendar().was(latest_ms * 1000);
+        }
+    }
+
     /// Has write times follow the calendar that is furthest ahead: of two writes of a row Cassandra keeps the later one, and a correction comes
     /// after what it corrects. Each is given with the age of its heartbeat; of that time half counts, see [`Calendar::follow`].
     fn follow_calendars(&self, ahead: &[(Duration, Duration, NodeId)]) {
-        let followed = ahead.iter().filter(|(ahead, ..)| SECONDS < *ahead && *ahead <= FURTHEST);
-        let followed = followed.max().map(|(ahead, age, _)| ahead.saturating_sub(*age / 2));
+        let followed = ahead.iter().filter(|(ahead, ..)| NEAREST < *ahead && *ahead <= FURTHEST);
+        // Not that of the one that is furthest ahead: its heartbeat may be the last one of a node that was killed.
+        let followed = followed.map(|(ahead, age, _)| ahead.saturating_sub(*age / 2)).max();
         self.table.calendar().follow(followed.filter(|_| !self.table.has_turns()));
-        let Some((ahead, _, node)) = ahead.iter().max().filter(|(ahead, ..)| SECONDS < *ahead) else { return };
+        let Some((ahead, _, node)) = ahead.iter().max().filter(|(ahead, ..)| NEAREST < *ahead) else { return };
         if self.calendars.is_due(self.clock.instant()).is_none() {
             return;
         }
@@ -398,6 +450,7 @@ pub(crate) mod tests {
             is_draining: false,
             started_ms: 0,
             heartbeat_ms,
+            ahead: 0,
         }
     }
 
@@ -451,6 +504,13 @@ pub(crate) mod tests {
         clock.advance(Duration::from_secs(5));
         assert_eq!(ahead(rows(0)), 237, "its next heartbeat is to come");
         assert_eq!(ahead(rows(5_000)), 240);
+        // The last heartbeat of a node that was killed, whose calendar is a little further ahead, says less than that of one that lives.
+        let killed = |second: i64| [rows(second), vec![row(5, 1_250_000)]].concat();
+        assert_eq!(ahead(killed(5_000)), 245);
+        for second in 2..10 {
+            clock.advance(Duration::from_secs(5));
+            assert!(240 <= ahead(killed(second * 5_000)), "{second}");
+        }
         // Their clocks are set, and one node ends: what was written meanwhile has times of until then.
         let all = |second: i64| [1, 3, 4].map(|number| row(number, second)).to_vec();
         assert_eq!(ahead(all(1_005_001)), 240);
@@ -460,6 +520,27 @@ pub(crate) mod tests {
         assert_eq!(ahead(all(1_482_001)), 1);
         clock.advance(Duration::from_secs(4));
         assert_eq!(ahead(all(1_486_001)), 0);
+    }
+
+    /// A calendar was ahead, and its node has ended: the others stay ahead, and say so.
+    #[test]
+    fn a_node_that_starts_or_was_away_writes_by_the_times_of_those_that_followed_another_calendar() {
+        let (members, clock, _data) = members(1_000);
+        let own = members.table.calendar().now();
+        let said = |second: i64, ahead: u16| NodeRow { ahead, ..row(2, (1_000 + second) * 1000) };
+        let ahead = || members.table.calendar().ahead().as_secs();
+        members.saw(vec![row(1, 1_000_000), said(0, 300)]);
+        assert_eq!(ahead(), 300);
+        assert_eq!(members.table.calendar().now(), own + 300_000_000);
+        assert_eq!(members.ahead_of(1_000_000), 300, "as one that starts next has to know");
+        assert_eq!(members.ahead_of(1_295_000), 0);
+        // One that goes on does not follow what others have followed.
+        clock.advance(Duration::from_secs(5));
+        members.saw(vec![row(1, 1_005_000), said(5, 400)]);
+        assert_eq!(ahead(), 297);
+        clock.advance(Duration::from_secs(15));
+        members.saw(vec![row(1, 1_020_000), said(20, 350)]);
+        assert_eq!(ahead(), 350, "it was away for fifteen seconds");
     }
 
     #[test]
@@ -500,6 +581,48 @@ pub(crate) mod tests {
             assert_eq!(known, expected.iter().copied().map(NodeId::of_number).collect::<Vec<_>>(), "{seconds}");
             assert!(members.all().last().unwrap().is_alive());
         }
+    }
+
+    #[test]
+    fn a_forgotten_node_may_come_back_within_an_hour_and_does_when_it_answers() {
+        let (members, clock, _data) = members(1_000);
+        let may_come_back =
+            |members: &Members| -> Vec<NodeId> { members.that_may_come_back().iter().map(|node| node.node).collect() };
+        let ids = |numbers: &[u128]| -> Vec<NodeId> { numbers.iter().copied().map(NodeId::of_number).collect() };
+        // The first one goes on, the others cannot reach Cassandra any more, and do not answer; the last one stops.
+        members.saw((1..=6).map(|number| row(number, 1_000_000)).collect());
+        for seconds in (5..=120).step_by(5) {
+            clock.advance(Duration::from_secs(5));
+            let expired = (2..=5).filter(|_| seconds < 60).map(|number| row(number, 1_000_000));
+            members.saw(std::iter::once(row(1, 1_000_000 + seconds)).chain(expired).collect());
+        }
+        assert_eq!((members.all().len(), may_come_back(&members)), (1, ids(&[2, 3, 4, 5])));
+        // One answers, one says that it has left, and the row of one is there again.
+        members.heard(NodeId::of_number(2));
+        members.forget(NodeId::of_number(3));
+        members.saw(vec![row(1, 1_200_000), row(4, 1_200_000)]);
+        let known: Vec<(NodeId, bool)> = members.all().iter().map(|node| (node.node, node.is_alive())).collect();
+        assert_eq!(known, [1, 2, 4].map(|number| (NodeId::of_number(number), true)));
+        assert_eq!(may_come_back(&members), ids(&[5]));
+        for turn in 1..=700 {
+            clock.advance(Duration::from_secs(5));
+            members.heard(NodeId::of_number(2));
+            members.saw(vec![row(1, 1_200_000 + turn), row(4, 1_200_000 + turn)]);
+        }
+        assert_eq!((members.all().len(), members.that_may_come_back().len()), (3, 0));
+        // It answered for an hour, and ends: then it is asked for an hour more.
+        for turn in 1..=13 {
+            clock.advance(Duration::from_secs(5));
+            members.saw(vec![row(1, 1_300_000 + turn), row(4, 1_300_000 + turn)]);
+        }
+        assert_eq!((members.all().len(), may_come_back(&members)), (2, ids(&[2])));
+        // As many as a bound allows.
+        members.saw((1_000..2_000).map(|number| row(number, 900_000)).collect());
+        (0..20).for_each(|_| {
+            clock.advance(Duration::from_secs(5));
+            members.saw(vec![]);
+        });
+        assert_eq!((members.all().len(), members.that_may_come_back().len()), (0, MOST_THAT_MAY_COME_BACK));
     }
 
     /// A table of nodes that takes everything, and is empty. Reads take two seconds, and are counted.

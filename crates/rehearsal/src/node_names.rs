@@ -22,6 +22,9 @@ const READ: Duration = Duration::from_secs(40);
 /// Within this time a new name is in the tables and the log, where its node reaches them.
 const LISTED: Duration = Duration::from_secs(6);
 
+/// Within this time a node tries again to write names, where that has failed for a while.
+const TRIED_AGAIN: Duration = Duration::from_secs(30);
+
 /// Within this time a name is found that is in the tables and not in the log.
 const FOUND: Duration = Duration::from_secs(700);
 
@@ -52,6 +55,9 @@ pub(crate) struct NamesTruth {
     listed: BTreeMap<Number, Duration>,
     /// Metrics that others may find late.
     found_at: BTreeMap<Number, Duration>,
+    /// Metrics of nodes that may be in the tables and in no log: the node does not know that its name is there. Another node that starts
+    /// meanwhile has the name from the tables, and does not log it.
+    unlogged: BTreeSet<(Number, usize)>,
     /// The latest deletion.
     deleted: BTreeMap<Number, Duration>,
     /// The latest time that it may have, by the calendar that is furthest ahead.
@@ -69,6 +75,7 @@ impl NamesTruth {
             sent: BTreeMap::new(),
             listed: BTreeMap::new(),
             found_at: BTreeMap::new(),
+            unlogged: BTreeSet::new(),
             deleted: BTreeMap::new(),
             deleted_until: BTreeMap::new(),
             followed_at: BTreeMap::new(),
@@ -89,7 +96,16 @@ impl NamesTruth {
             if since.max(*sent) + LISTED <= now {
                 self.listed.entry(metric).or_insert(now);
             }
+            if since.max(*sent) + TRIED_AGAIN + LISTED <= now {
+                self.unlogged.remove(&(metric, place));
+            }
         }
+    }
+
+    /// A node that writes these names to the tables does not learn that they are there.
+    pub(crate) fn are_unlogged(&mut self, place: usize, unregistered: &BTreeSet<String>) {
+        let of_place = self.sent.keys().filter(|(metric, of)| *of == place && unregistered.contains(&name_of(*metric)));
+        self.unlogged.extend(of_place);
     }
 
     /// A node went on alone for so long, and the others did so behind it: what they changed meanwhile it has still to read.
@@ -125,6 +141,9 @@ impl NamesTruth {
             }
         }
         if is_gone {
+            let unlogged: Vec<Number> = self.unlogged.iter().filter(|(_, of)| *of == place).map(|one| one.0).collect();
+            unlogged.into_iter().for_each(|metric| self.is_found_at(metric, now + FOUND));
+            self.unlogged.retain(|(_, of)| *of != place);
             self.places[place].has_names = false;
             self.sent.retain(|(_, of), _| *of != place);
         }
@@ -142,6 +161,7 @@ impl NamesTruth {
         self.deleted_until.insert(metric, now);
         self.followed_at.remove(&metric);
         self.found_at.remove(&metric);
+        self.unlogged.retain(|(of, _)| *of != metric);
         if is_any {
             self.is_any.insert(metric)
         } else {
@@ -227,7 +247,8 @@ impl NamesTruth {
                 && self.followed_at.get(&metric).is_none_or(|at| *at <= now);
             return if is_gone { Listing::Unknown } else { Listing::Either };
         }
-        if self.found_at.get(&metric).is_some_and(|at| now < *at) {
+        let is_unlogged = self.unlogged.iter().any(|(of, _)| *of == metric);
+        if is_unlogged || self.found_at.get(&metric).is_some_and(|at| now < *at) {
             return Listing::Either;
         }
         let is_known = self.listed.get(&metric).is_some_and(|at| reach.has_names && follows(*at));

@@ -8,7 +8,7 @@ use store_cassandra::{Fate, HIDES_AHEAD};
 use crate::{
     machine::rules,
     network::TablesWay,
-    node_asks::note_split,
+    node_asks::{note_split, unregistered},
     node_clocks::FOUND_LATE,
     node_steps::{LETTERS, SentPoint},
     nodes::{MET, Nodes, READ_OF, WRITTEN},
@@ -158,9 +158,11 @@ impl Nodes {
 
     /// Notes whether a node follows names.
     pub(crate) fn note_names(&mut self, place: usize) {
-        let reaches = self.network.alive(place).is_some() && self.network.tables_way(place) == TablesWay::UP;
-        if let Some(names) = &mut self.names {
-            names.note(place, reaches, self.now);
+        let (alive, way) = (self.network.alive(place), self.network.tables_way(place));
+        let Some(names) = &mut self.names else { return };
+        names.note(place, alive.is_some() && way == TablesWay::UP, self.now);
+        if let Some(alive) = alive.filter(|_| way.writes == Fate::Lost) {
+            names.are_unlogged(place, &unregistered(&alive.life));
         }
     }
 }

@@ -206,6 +206,11 @@ impl Nodes {
             }
             NodeStep::Peer(from, to, way) => {
                 if from != to {
+                    if *way == PeerWay::Up && self.may_be_forgotten(*from, *to) {
+                        // It is probed now and then.
+                        let until = &mut self.unmet_until[*from][*to];
+                        *until = (*until).max(self.now + MET);
+                    }
                     self.network.set_peer(*from, *to, *way);
                     self.work.faults += u64::from(*way != PeerWay::Up);
                 }
@@ -650,13 +655,18 @@ impl Nodes {
         Ok(())
     }
 
+    /// Whether a node that does not reach another one may have forgotten it.
+    fn may_be_forgotten(&self, place: usize, other: usize) -> bool {
+        self.now < self.unseen_until[other].saturating_add(REMEMBERED)
+            && self.network.peer_way(place, other) != PeerWay::Up
+    }
+
     /// Nodes whose points an answer of this one may lack although it does not name them.
     fn unknown(&self, place: usize) -> BTreeSet<u16> {
         let is_unknown = |other: &usize| {
             let other = *other;
             let is_down = self.network.alive(other).is_none();
-            let may_be_forgotten = self.now < self.unseen_until[other].saturating_add(REMEMBERED)
-                && self.network.peer_way(place, other) != PeerWay::Up;
+            let may_be_forgotten = self.may_be_forgotten(place, other);
             let is_unseen = self.network.tables_way(other) != TablesWay::UP || self.now < self.unseen_until[other];
             let may_be_forgotten = may_be_forgotten || is_unseen && self.may_be_new[other];
             other != place && (is_down || may_be_forgotten || self.now < self.unmet_until[place][other])

@@ -12,8 +12,8 @@ use std::{
 
 use host::{Call, Fault, FaultPlan};
 use rehearsal::{
-    BadPages, Ended, Ending, Fidelity, FileKind, Floor, Machine, Meanwhile, NodeStep, NodesScenario, Planned, Run,
-    SHORT, Scenario, Sent, SentPoint, Step, StoreKind, TablesWay, perform_nodes, with_steps,
+    BadPages, Ended, Ending, Fidelity, FileKind, Floor, Machine, Meanwhile, NodeStep, NodesScenario, PeerWay, Planned,
+    Run, SHORT, Scenario, Sent, SentPoint, Step, StoreKind, TablesWay, perform_nodes, with_steps,
 };
 use store_cassandra::{Fate, Layout};
 
@@ -632,6 +632,120 @@ fn a_node_that_is_fifteen_seconds_ahead_follows_a_deletion_at_once() {
         let layouts = vec![Layout::Rows; 5];
         NodesScenario { seed: 426_604, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
     }
+}
+
+/// Seed 424102: a node that reached no table, and that did not answer another one for a minute either, was forgotten by that one. It answered
+/// again by then, and its points were missing.
+#[test]
+fn a_node_that_was_forgotten_and_answers_is_asked_again() {
+    use NodeStep::{Check, Flush, FlushWhile, Pass, Peer, Send, Tables};
+    let point = |metric, second, value| SentPoint { metric, second, value };
+    let steps = vec![
+        Send(2, vec![point(7, -60, 25.0)]),
+        Check(0),
+        Tables(2, TablesWay { reads: Fate::Lost, writes: Fate::Refused, one_in: 1 }),
+        Pass(5),
+        Send(3, (3..9).map(|metric| point(metric, 0, -34.875)).collect()),
+        Peer(0, 2, PeerWay::Slow),
+        Flush(2),
+        FlushWhile(3, 15, 2, Meanwhile::Flush(vec![])),
+        Pass(15),
+        Peer(0, 2, PeerWay::Up),
+        Check(0),
+        Pass(13),
+        Check(0),
+    ];
+    NodesScenario { seed: 424_102, rules: 16, has_names: true, layouts: vec![Layout::Rows; 4], steps }
+        .perform()
+        .unwrap();
+    perform_nodes(424_102, 60).unwrap();
+}
+
+/// Seed 424227, of the model: the answers to a node that wrote a name were lost, so that it was in the tables and in no log. A node
+/// that started had it from there, and did not log it. Others find it once the first one has tried again.
+#[test]
+fn a_name_whose_node_has_lost_the_answer_is_found_once_that_one_tries_again() {
+    use NodeStep::{Check, Delete, Flush, FlushWhile, Pass, Send, Tables};
+    let point = |metric, second, value| SentPoint { metric, second, value };
+    for (reads, writes) in [(Fate::Refused, Fate::Lost), (Fate::Done, Fate::Lost), (Fate::Done, Fate::Refused)] {
+        let steps = vec![
+            Delete(1, (0..16).collect()),
+            Send(2, vec![point(15, 0, 49.75)]),
+            Tables(2, TablesWay { reads, writes, one_in: 1 }),
+            Flush(2),
+            Send(0, [11, 13, 14, 15].map(|metric| point(metric, 0, 122.75)).to_vec()),
+            FlushWhile(0, 17, 2, Meanwhile::Flush((0..8).map(|metric| point(metric, -8, -26.0)).collect())),
+            Check(1),
+            Pass(20),
+            Check(1),
+            Tables(2, TablesWay::UP),
+            Pass(45),
+            Check(1),
+        ];
+        let layouts = vec![Layout::Rows, Layout::Packed, Layout::Rows];
+        NodesScenario { seed: 424_227, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
+    }
+}
+
+/// Seed 427224: the last heartbeat of a node that was killed said less and less of the calendars of all others. A node whose calendar is behind
+/// followed it, since that node was a little further ahead: it wrote its deletion behind the rows for which others look.
+#[test]
+fn a_node_that_is_behind_deletes_by_the_calendar_of_those_that_live() {
+    use NodeStep::{Calendar, Check, Delete, End, FlushWhile, Pass, Send};
+    let point = |metric, second, value| vec![SentPoint { metric, second, value }];
+    let steps = vec![
+        Send(4, point(14, 0, -71.75)),
+        FlushWhile(2, 10, 3, Meanwhile::Check),
+        Send(4, point(7, -60, -26.5)),
+        Calendar(3, -20),
+        Send(0, vec![]),
+        Delete(4, (0..8).collect()),
+        Pass(42),
+        End(0, Ending::Kill),
+        Pass(48),
+        Delete(3, vec![0, 12, 14, 6]),
+        Check(4),
+    ];
+    NodesScenario { seed: 427_224, rules: 16, has_names: true, layouts: vec![Layout::Rows; 6], steps }
+        .perform()
+        .unwrap();
+}
+
+/// Seed 427711: a node that had reported a calendar which was ahead, and written nothing by it, knew nothing of it after a kill. The
+/// others had followed it, and the names that they made were found late.
+#[test]
+fn a_node_goes_on_after_the_calendar_that_it_reported_before_it_was_killed() {
+    use NodeStep::{Calendar, Flush, Move, Pass, Send};
+    let point = SentPoint { metric: 6, second: 0, value: -22.875 };
+    let steps = vec![
+        Pass(21),
+        Flush(0),
+        Calendar(0, 215),
+        Pass(9),
+        Send(2, vec![point]),
+        Move(0, Ending::Kill, Layout::Packed),
+    ];
+    let layouts = vec![Layout::Rows, Layout::Packed, Layout::Packed, Layout::Rows];
+    NodesScenario { seed: 427_711, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
+}
+
+/// Seed 428365: a node that started after one whose calendar was ahead had ended wrote its deletion half a minute before the times of the others, who
+/// stay ahead, and they did not find it.
+#[test]
+fn a_node_that_starts_writes_by_the_times_of_those_that_followed_one_that_is_gone() {
+    use NodeStep::{Calendar, Check, Delete, Move, Pass, Send};
+    let steps = vec![
+        Calendar(0, 39),
+        Send(1, vec![SentPoint { metric: 14, second: 0, value: 10.875 }]),
+        Send(0, vec![]),
+        Pass(33),
+        Move(0, Ending::Stop, Layout::Packed),
+        Delete(6, vec![14]),
+        Check(1),
+    ];
+    NodesScenario { seed: 428_365, rules: 16, has_names: true, layouts: vec![Layout::Rows; 7], steps }
+        .perform()
+        .unwrap();
 }
 
 /// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.

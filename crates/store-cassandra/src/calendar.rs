@@ -12,6 +12,9 @@ use std::{
 use host::Clock;
 use parking_lot::Mutex;
 
+/// A calendar that is ahead by this or less is not followed: corrections come ten seconds after what they correct.
+pub const NEAREST: Duration = Duration::from_secs(10);
+
 /// A calendar that is further ahead is not followed: its node is wrong, and would take the others with it.
 pub const FURTHEST: Duration = Duration::from_secs(900);
 
@@ -99,6 +102,11 @@ impl Calendar {
         state.reported
     }
 
+    /// The latest time that other nodes got to know, microseconds since 1970; 0 where there was none. They may follow it for up to half an hour.
+    pub fn reported(&self) -> i64 {
+        self.state.lock().reported
+    }
+
     /// Another node's calendar is so far ahead of the one here, and none is further; or none is to be followed. Until the next call it goes on at
     /// half of its pace: it may be set right meanwhile, and no time here may be further ahead than those there.
     pub fn follow(&self, ahead: Option<Duration>) {
@@ -107,9 +115,11 @@ impl Calendar {
         state.followed = ahead.map(|ahead| (self.clock.instant(), calendar + ahead.as_micros() as i64));
     }
 
-    /// This node has written at this time, microseconds since 1970, before it was started again.
+    /// This node has written at this time, microseconds since 1970, before it was started again, or others have.
     pub fn was(&self, time: i64) {
         let mut state = self.state.lock();
+        // What was there goes on until now, and this time from now on.
+        state.now(&*self.clock);
         state.own = state.own.max(time);
     }
 }

@@ -46,7 +46,7 @@ mod write;
 mod write_packed;
 mod writer_partials;
 
-pub use calendar::{Calendar, FURTHEST, HIDES_AHEAD};
+pub use calendar::{Calendar, FURTHEST, HIDES_AHEAD, NEAREST};
 pub use claim::{Claim, Identity, InvalidIdentity, Location};
 pub use connect_error::ConnectError;
 pub use driver::CassandraDriver;

@@ -33,6 +33,7 @@ fn row(number: u128, heartbeat_ms: i64) -> NodeRow {
         is_draining: false,
         started_ms: 5,
         heartbeat_ms,
+        ahead: 0,
     }
 }
 
