@@ -17,8 +17,8 @@ use std::{
 
 use host::{DamagedFolder, Disk, Host, replace_file, retried};
 use ingest::wal::{
-    check_chain, kept_losses, name_of_missing, note_cut, note_lengths, note_missing, noted_segments, notes_of_missing,
-    read_contents, without_damage,
+    LIST, check_chain, kept_losses, name_of_missing, note_cut, note_lengths, note_missing, noted_segments,
+    notes_of_missing, read_contents, repaired_list, without_damage,
 };
 use metric::MetricId;
 use store::DamageLog;
@@ -249,7 +249,7 @@ fn seal(disk: &dyn Disk, backup: &Path, manifest: Manifest, unread: &[(PathBuf, 
     replace_file(disk, &backup.join(FILE), Manifest { files, lacking, ..manifest }.text().as_bytes())
 }
 
-/// Cuts the damaged bytes out of a segment of the journal, and keeps them.
+/// Cuts the damaged bytes out of a segment of the journal, or of the list of deletions next to it, and keeps them.
 fn cut(host: &Host, damaged: &DamagedFolder, path: &Path) -> std::io::Result<()> {
     let bytes = read_contents(&*host.disk, path)?;
     let (kept, cut) = without_damage(&bytes);
@@ -261,5 +261,6 @@ fn cut(host: &Host, damaged: &DamagedFolder, path: &Path) -> std::io::Result<()>
             "not a record of the journal; cut out by a repair",
         )?;
     }
+    let kept = if path.file_name() == Some(LIST.as_ref()) { repaired_list(&bytes, kept) } else { kept };
     replace_file(&*host.disk, path, &kept)
 }

@@ -12,7 +12,7 @@ use futures::future::{BoxFuture, FutureExt};
 use ingest::Ingest;
 use parking_lot::Mutex;
 use store::{OtherWriters, StoreError};
-use store_cassandra::{Calendar, CassandraDriver, Claim, NEAREST, NodeId, NodeRow, SharedTables};
+use store_cassandra::{Calendar, CassandraDriver, Claim, NodeId, NodeRow, SharedTables};
 
 use crate::{change_log::ChangeLog, nodes_table::NodesTable, tables::Tables, write_clock::WriteClock};
 
@@ -156,13 +156,9 @@ impl Connection {
         }
     }
 
-    /// Keeps the highest write timestamp, on a thread that may wait for the disk. A heartbeat counts as one where others may follow it that did
-    /// not follow the one before.
+    /// Keeps the highest write timestamp, on a thread that may wait for the disk.
     async fn keep_clock(&self, driver: &CassandraDriver) {
-        let clock = self.write_clock.clone();
-        let reported = self.calendar.reported();
-        let is_further = clock.kept() < reported - NEAREST.as_micros() as i64;
-        let timestamp = driver.last_timestamp().max(if is_further { reported } else { 0 });
+        let (clock, timestamp) = (self.write_clock.clone(), driver.last_timestamp());
         let _ = tokio::task::spawn_blocking(move || clock.keep(timestamp)).await;
     }
 

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! damaged/store_names_00000001.log               a file that was moved here; ~1, ~2, … where the name is taken
-//! damaged/journal_00000001.journal~whole         a file that its disk does not return whole now, or with many damaged places; a link
+//! damaged/journal_00000001.journal~whole         a file that its disk does not return whole now, or with many damaged places; a link.
+//!                                                Another one of that name has ~1~whole, ~2~whole, …
 //! damaged/store_names_00000001.log+8192@1a2b3c4d bytes that were copied from this offset of a file, and their CRC-32
 //! damaged/list                                   a line for each: when, name, bytes, why
 //! ```
@@ -68,12 +69,20 @@ impl DamagedFolder {
     /// is kept once. Returns the name of the link relative to the data folder.
     pub fn keep_file(&self, path: &Path, why: &str) -> io::Result<String> {
         self.make()?;
-        let name = format!("{}~whole", self.flat_name(path));
-        let kept = self.dir.join(&name);
-        if !self.disk.exists(&kept) {
-            self.disk.hard_link(path, &kept)?;
-            self.disk.sync_dir(&self.dir)?;
-            self.note(&name, None, why);
+        let flat = self.flat_name(path);
+        let mut name = format!("{flat}~whole");
+        for copy in 1.. {
+            let kept = self.dir.join(&name);
+            if !retried(|| self.disk.is_there(&kept))? {
+                self.disk.hard_link(path, &kept)?;
+                self.disk.sync_dir(&self.dir)?;
+                self.note(&name, None, why);
+                break;
+            }
+            if self.disk.is_same_file(path, &kept)? {
+                break;
+            }
+            name = format!("{flat}~{copy}~whole");
         }
         Ok(format!("damaged/{name}"))
     }
@@ -110,12 +119,10 @@ impl DamagedFolder {
         self.keep_bytes(&note, bytes, format!("{}: {what}\n", self.flat_name(path)).as_bytes(), what)
     }
 
-    /// Whether the whole file that is kept under the name of this one is another, as from before a repair wrote it again: a link to
-    /// this one would have its length.
+    /// Whether the whole file that is kept under the name of this one is another, as from before a repair wrote it again.
     fn has_whole_of_another(&self, path: &Path) -> bool {
-        let len = |path: &Path| self.disk.open(path, Open::Read)?.len();
         let kept = self.dir.join(format!("{}~whole", self.flat_name(path)));
-        matches!((len(path), len(&kept)), (Ok(now), Ok(kept)) if now != kept)
+        self.disk.is_same_file(path, &kept).is_ok_and(|is_same| !is_same)
     }
 
     /// Counts a place of a file. Returns whether it has more than are copied, since this start or an earlier one.

@@ -128,6 +128,11 @@ pub trait Disk: Debug + Send + Sync + 'static {
     fn sync_dir(&self, path: &Path) -> io::Result<()>;
     /// Gives a file a second name, which must not exist yet. Both are the same bytes; removing one leaves the other.
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Whether two names are links to one file.
+    ///
+    /// # Errors
+    /// Whatever the system says, as where one is not there.
+    fn is_same_file(&self, one: &Path, other: &Path) -> io::Result<bool>;
     /// Bytes that a process without privileges may still write to the file system of a path.
     fn free_bytes(&self, path: &Path) -> io::Result<u64>;
     /// Bytes of the file system of a path, used and free.
@@ -330,6 +335,11 @@ impl Disk for SystemDisk {
 
     fn hard_link(&self, from: &Path, to: &Path) -> io::Result<()> {
         fs::hard_link(from, to)
+    }
+
+    fn is_same_file(&self, one: &Path, other: &Path) -> io::Result<bool> {
+        let id = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+        Ok(id(one)? == id(other)?)
     }
 
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {

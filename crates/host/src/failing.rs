@@ -216,6 +216,10 @@ impl Disk for FailingDisk {
         self.disk.hard_link(from, to)
     }
 
+    fn is_same_file(&self, one: &Path, other: &Path) -> io::Result<bool> {
+        self.disk.is_same_file(one, other)
+    }
+
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.disk.free_bytes(path)
     }

@@ -155,6 +155,12 @@ impl Disk for HeldFolders {
         self.disk.hard_link(from, to)
     }
 
+    fn is_same_file(&self, one: &Path, other: &Path) -> io::Result<bool> {
+        self.check(one)?;
+        self.check(other)?;
+        self.disk.is_same_file(one, other)
+    }
+
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.disk.free_bytes(path)
     }

@@ -17,7 +17,7 @@ use carbon::Sink as _;
 use carbon::{RuleFiles, Rules};
 use host::{Call, FailingDisk, Host, SystemDisk};
 use support::{
-    data_folder::{DataFolder, copy, read, send, time},
+    data_folder::{DataFolder, copy, delete, read, send, time},
     runtime,
 };
 
@@ -92,6 +92,128 @@ fn a_missing_newest_segment_is_reported_at_each_start_until_it_is_back_and_its_p
     let folder = again(folder);
     assert_eq!(folder.values(&["second", "third"]), [Some(3.0), Some(4.0)]);
     assert_eq!(findings(&folder), [""; 0]);
+}
+
+/// A start found a segment without its end, and stored the rest of it. Its number counts as stored by then.
+#[test]
+fn a_segment_that_was_found_without_its_end_and_comes_back_whole_is_put_back() {
+    for comes_back_while_it_runs in [false, true] {
+        let folder = DataFolder::new();
+        folder.live(&[("stored", 1.0)], true);
+        folder.live(&[("first", 2.0), ("deleted", 2.5), ("second", 3.0)], false);
+        let cut = newest(&folder);
+        folder.live(&[("third", 4.0)], false);
+        let whole = fs::read(segment(&folder, cut)).unwrap();
+        fs::write(segment(&folder, cut), &whole[..whole.len() - 9]).unwrap();
+        let folder = again(folder);
+        in_life(&folder, async |ingest| {
+            send(ingest, "fourth", 5.0).await;
+            ingest.flush().await.unwrap();
+            send(ingest, "deleted", 6.0).await;
+            delete(ingest, "deleted").await;
+            ingest.flush().await.unwrap();
+        });
+        assert_eq!(findings(&folder).len(), 1, "{:?}", findings(&folder));
+        assert!(!segment(&folder, cut).exists(), "it is stored, and removed");
+        let folder = again(folder);
+        let values = [("first", Some(2.0)), ("second", Some(3.0)), ("third", Some(4.0)), ("fourth", Some(5.0))];
+        if !comes_back_while_it_runs {
+            fs::write(segment(&folder, cut), &whole).unwrap();
+        }
+        in_life(&folder, async |ingest| {
+            if comes_back_while_it_runs {
+                fs::write(segment(&folder, cut), &whole).unwrap();
+                send(ingest, "fifth", 6.0).await;
+                ingest.flush().await.unwrap();
+            }
+            ingest.put_back().await.unwrap();
+            for (name, value) in values.into_iter().chain([("deleted", None)]) {
+                assert_eq!(read(ingest, name).await, value, "{name}");
+            }
+            ingest.flush().await.unwrap();
+        });
+        let folder = again(folder);
+        assert_eq!(folder.values(&values.map(|(name, _)| name)), values.map(|(_, value)| value));
+        assert_eq!(findings(&folder), [""; 0], "the note has ended");
+    }
+}
+
+/// Nothing is noted of what is deleted after a restore of a backup that lacked a segment.
+#[test]
+fn a_segment_that_a_restored_backup_lacked_brings_no_deleted_metric_back() {
+    let folder = DataFolder::new();
+    folder.live(&[("stored", 1.0)], true);
+    folder.live(&[("first", 2.0), ("deleted", 2.5)], false);
+    let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+    folder.live(&[("third", 4.0)], false);
+    move_to(&segment(&folder, lost), &away);
+    folder.live(&[("fourth", 5.0)], true);
+    // As a restore does with what the backup lacks.
+    fs::remove_dir_all(folder.dir.path().join("damaged")).unwrap();
+    fs::create_dir(folder.dir.path().join("damaged")).unwrap();
+    fs::remove_file(folder.journal().join(ingest::wal::LIST)).unwrap();
+    let (name, text) = ingest::wal::note_of_gone(&format!("{lost:08}.journal"));
+    fs::write(folder.dir.path().join("damaged").join(name), text).unwrap();
+    in_life(&folder, async |ingest| {
+        send(ingest, "first", 3.0).await;
+        send(ingest, "deleted", 6.0).await;
+        ingest.flush().await.unwrap();
+        delete(ingest, "deleted").await;
+        ingest.flush().await.unwrap();
+    });
+    move_to(&away, &segment(&folder, lost));
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        ingest.put_back().await.unwrap();
+        for (name, value) in [("first", Some(3.0)), ("deleted", None), ("third", Some(4.0))] {
+            assert_eq!(read(ingest, name).await, value, "{name}");
+        }
+    });
+    let kept = fs::read_dir(folder.dir.path().join("damaged")).unwrap();
+    let names: Vec<String> = kept.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    assert!(names.iter().any(|name| name.ends_with("-undecided")), "an operator decides: {names:?}");
+}
+
+/// A shorter copy, or one of the same length with zeros at its end, waits in `damaged/` when the whole segment is there.
+#[test]
+fn the_whole_segment_is_kept_next_to_a_copy_of_it_that_waits_to_be_put_back() {
+    for (has_zeros, comes_back_while_it_runs) in [(false, false), (false, true), (true, false), (true, true)] {
+        let folder = DataFolder::new();
+        folder.live(&[("stored", 1.0)], true);
+        folder.live(&[("first", 2.0), ("second", 3.0)], false);
+        let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+        folder.live(&[("third", 4.0)], false);
+        move_to(&segment(&folder, lost), &away);
+        folder.live(&[("fourth", 5.0)], true);
+        let whole = fs::read(&away).unwrap();
+        let mut copy = whole[..whole.len() - 9].to_vec();
+        copy.resize(if has_zeros { whole.len() } else { copy.len() }, 0);
+        fs::write(segment(&folder, lost), &copy).unwrap();
+        // It is moved, and this process ends before it is put back.
+        in_life(&folder, async |_| ());
+        let damaged = folder.dir.path().join("damaged");
+        let waiting = damaged.join(format!("journal_{lost:08}.journal~whole"));
+        assert_eq!(fs::read(&waiting).unwrap(), copy);
+        let folder = again(folder);
+        if !comes_back_while_it_runs {
+            move_to(&away, &segment(&folder, lost));
+        }
+        in_life(&folder, async |ingest| {
+            if comes_back_while_it_runs {
+                move_to(&away, &segment(&folder, lost));
+            }
+            send(ingest, "fifth", 6.0).await;
+            ingest.flush().await.unwrap();
+            ingest.put_back().await.unwrap();
+            for (name, value) in [("first", 2.0), ("second", 3.0), ("third", 4.0), ("fourth", 5.0)] {
+                assert_eq!(read(ingest, name).await, Some(value), "{name}, zeros: {has_zeros}");
+            }
+        });
+        let kept: Vec<PathBuf> = fs::read_dir(&damaged).unwrap().map(|one| one.unwrap().path()).collect();
+        assert!(kept.iter().any(|file| file.is_file() && fs::read(file).unwrap() == whole), "{kept:?}");
+        let folder = again(folder);
+        assert_eq!(folder.values(&["second"]), [Some(3.0)]);
+    }
 }
 
 #[test]

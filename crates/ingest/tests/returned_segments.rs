@@ -17,7 +17,7 @@ use host::{Call, FailingDisk, Host, SystemDisk};
 use ingest::Ingest;
 use store::DamageLog;
 use support::{
-    data_folder::{DataFolder, read, send, send_at, time},
+    data_folder::{DataFolder, delete, read, send, send_at, time},
     runtime,
 };
 
@@ -74,12 +74,6 @@ fn lists_fail(times: u64, error: i32) -> Host {
         fails.then(|| io::Error::from_raw_os_error(error))
     });
     Host { disk: Arc::new(disk), ..Host::system() }
-}
-
-async fn delete(ingest: &Ingest, name: &str) {
-    let registry = ingest.registry();
-    let id = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).unwrap();
-    assert_eq!(ingest.delete(&[id]).await.unwrap(), 1);
 }
 
 /// The file in `damaged` whose name ends so.

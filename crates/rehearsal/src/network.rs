@@ -75,7 +75,7 @@ impl Alive {
 /// A place of a node.
 struct Place {
     alive: Option<Arc<Alive>>,
-    writer: Option<(Arc<InMemoryWriter>, Arc<Calendar>)>,
+    writer: Option<Arc<InMemoryWriter>>,
     /// Its id in all tables.
     number: u16,
     /// Which tables its next process writes.
@@ -235,8 +235,8 @@ impl Network {
     pub(crate) fn take_alive(&self, place: usize) -> Option<Alive> {
         let mut state = self.state();
         let place = &mut state.places[place];
-        if let Some((writer, calendar)) = place.writer.take() {
-            place.written = place.written.max(writer.last_timestamp()).max(calendar.reported());
+        if let Some(writer) = place.writer.take() {
+            place.written = place.written.max(writer.last_timestamp());
         }
         let mut alive = place.alive.take()?;
         drop(state);
@@ -334,7 +334,7 @@ impl OpenTables for NodeEnd {
         calendar.was(after);
         writer.go_by(calendar.clone());
         assert!(self.calendar.set(calendar.clone()).is_ok(), "an end is of one process");
-        self.network.state().places[self.place].writer = Some((writer.clone(), calendar.clone()));
+        self.network.state().places[self.place].writer = Some(writer.clone());
         if !self.network.has_names {
             return Store { points: writer.clone(), shared: Some(writer), ..local };
         }

@@ -65,6 +65,10 @@ impl Disk for TwoDisks {
         self.both(from, to)?.hard_link(from, to)
     }
 
+    fn is_same_file(&self, one: &Path, other: &Path) -> io::Result<bool> {
+        self.both(one, other)?.is_same_file(one, other)
+    }
+
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         self.of(path).free_bytes(path)
     }

@@ -251,6 +251,11 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
+    fn is_same_file(&self, one: &Path, other: &Path) -> io::Result<bool> {
+        let state = self.shared.begin(Call::Open, one)?;
+        Ok(state.tree.file(one)? == state.tree.file(other)?)
+    }
+
     fn free_bytes(&self, path: &Path) -> io::Result<u64> {
         let state = self.state();
         state.tree.find(path).ok_or(io::ErrorKind::NotFound)?;

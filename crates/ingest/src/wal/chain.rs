@@ -16,6 +16,7 @@ use store::{Identity, Incarnation, JournalMark, LAST_NUMBER};
 
 use super::{
     cut_end::{CutEnd, cut_ends},
+    cut_notes::cut_short_in,
     damage::JournalDamage,
     header::SegmentHeader,
     lengths::{Lengths, header_bytes},
@@ -44,7 +45,7 @@ pub struct Compared {
     pub missing: Vec<(u64, u64)>,
     /// Bytes of the last of them, and of those that have lost their contents, that were on the disk, by their numbers, where that is known.
     pub missing_bytes: BTreeMap<u64, u64>,
-    /// Numbers of files that an earlier start reported as missing, and that the store counts as stored since.
+    /// Numbers of files that an earlier start reported as missing, or found without their ends, and that the store counts as stored since.
     pub returned: Vec<u64>,
     /// Numbers of files that have lost their contents.
     pub emptied: Vec<u64>,
@@ -94,10 +95,12 @@ pub(crate) fn leave_out_stored(
     ours: &Identity,
     noted: io::Result<Vec<RangeInclusive<u64>>>,
 ) -> (Vec<Planned>, Vec<u64>) {
-    let (noted, unknown) = noted.map_or_else(|error| (Vec::new(), Some(error)), |noted| (noted, None));
+    let notes = noted.and_then(|noted| Ok((noted, damage.cut_short()?)));
+    let ((noted, cut_before), unknown) =
+        notes.map_or_else(|error| (Default::default(), Some(error)), |notes| (notes, None));
     let mut left_alone = Vec::new();
     damage.set_ours(ours);
-    let found = compare(&planned, Known { mark, newest, noted: &noted, misnamed }, ours);
+    let found = compare(&planned, Known { mark, newest, noted: &noted, cut_before: &cut_before, misnamed }, ours);
     if found.has_other_newest {
         damage.report_newest(&newest::path_next_to(folder.dir()), &io::Error::other(OTHER_NEWEST));
     }
@@ -131,7 +134,8 @@ pub(crate) fn leave_out_stored(
         }
     }
     // One that nothing was stored behind is replayed in its place.
-    let is_noted = |number: u64| noted.iter().any(|missing| missing.contains(&number));
+    let is_noted =
+        |number: u64| noted.iter().any(|missing| missing.contains(&number)) || cut_before.contains_key(&number);
     // One of a copy of the store, in the place of ours, is none of these, also where a start has taken it.
     let is_back = |one: &&Planned| one.header.as_ref().is_some_and(|header| !is_of_a_copy(header, ours));
     planned
@@ -278,7 +282,8 @@ pub fn check_chain(
             has_nothing: *has_nothing,
         })
         .collect();
-    let known = Known { mark, newest: newest_of(disk, journal), noted: &noted, misnamed: &[] };
+    let cut_before = cut_short_in(disk, &damaged)?;
+    let known = Known { mark, newest: newest_of(disk, journal), noted: &noted, cut_before: &cut_before, misnamed: &[] };
     Ok(Compared { misnamed, exchanged, ..compare_seen(&seen, known, ours) })
 }
 
@@ -290,6 +295,8 @@ struct Known<'a> {
     newest: Option<Newest>,
     /// Segments that starts missed, or that a restored backup lacked.
     noted: &'a [RangeInclusive<u64>],
+    /// Segments that starts found without their ends, and how many bytes were there.
+    cut_before: &'a BTreeMap<u64, u64>,
     /// Files with other names than their headers say, which a start puts aside.
     misnamed: &'a [Planned],
 }
@@ -312,7 +319,7 @@ impl Known<'_> {
 
 /// Compares segments in the order of their numbers.
 fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compared {
-    let Known { mark, newest, noted, .. } = known;
+    let Known { mark, newest, noted, cut_before, .. } = known;
     let under_other_names: BTreeMap<u64, u64> = known.under_other_names(ours).collect();
     let bytes_elsewhere = |number: u64| under_other_names.get(&number).copied().unwrap_or(0);
     let adopted = adopted_openings(seen, ours);
@@ -328,7 +335,9 @@ fn compare_seen(seen: &[Seen<'_>], known: Known<'_>, ours: &Identity) -> Compare
     if let Some(mark) = mark {
         for one in seen.iter().filter(|one| one.header.is_some_and(|header| is_ours(header, ours))) {
             let number = one.number;
-            if number < mark.stored_below && noted.iter().any(|missing| missing.contains(&number)) {
+            let was_missing = noted.iter().any(|missing| missing.contains(&number));
+            let was_cut = cut_before.get(&number).is_some_and(|there| *there < one.bytes);
+            if number < mark.stored_below && (was_missing || was_cut) {
                 found.returned.push(one.number);
             } else if number < mark.removed_below {
                 found.stale.push(one.number);

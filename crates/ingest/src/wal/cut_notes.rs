@@ -1,11 +1,15 @@
 //! The notes in `damaged/` of segments that have lost their end: `journal_00000003.cut+498@e17c7637`, with the bytes that were there. A note ends
 //! in `~returned` once all of its segment is back.
 
-use std::{io, path::Path};
+use std::{collections::BTreeMap, io, path::Path};
 
-use host::DamagedFolder;
+use host::{DamagedFolder, Disk};
 
-use super::missing_notes::{PREFIX, RETURNED, has_ending};
+use super::{
+    damage::JournalDamage,
+    missing_notes::{PREFIX, RETURNED, has_ending},
+    segment::{Folder, Segment},
+};
 
 /// What the name of the note of a segment that has lost its end has.
 pub(super) const CUT: &str = ".cut+";
@@ -28,4 +32,115 @@ pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64
     }
     let note = segment.with_extension(CUT.trim_matches(['.', '+']));
     damaged.keep_bytes(&note, there, format!("{text}\n").as_bytes(), &text)
+}
+
+/// The segment and the bytes that a note names, unless it has ended.
+fn noted(name: &str) -> Option<(u64, u64)> {
+    let (number, rest) = name.strip_prefix(PREFIX)?.split_once(CUT)?;
+    let there = rest.split_once('@')?.0;
+    Some((number.parse().ok()?, there.parse().ok()?)).filter(|_| !has_ending(name, RETURNED))
+}
+
+/// Whether this is the name of a note that has not ended.
+pub(super) fn is_cut(name: &str) -> bool {
+    noted(name).is_some()
+}
+
+/// The segments that have lost their end, by the names of notes, and how many bytes were there at most.
+pub(super) fn cut_short<'a>(names: impl Iterator<Item = &'a str>) -> BTreeMap<u64, u64> {
+    let mut cut = BTreeMap::new();
+    for (number, there) in names.filter_map(noted) {
+        let most: &mut u64 = cut.entry(number).or_default();
+        *most = there.max(*most);
+    }
+    cut
+}
+
+/// As [`cut_short`], of the folder `damaged` of a data folder that no process uses.
+///
+/// # Errors
+/// The folder cannot be listed.
+pub(super) fn cut_short_in(disk: &dyn Disk, damaged: &Path) -> io::Result<BTreeMap<u64, u64>> {
+    let entries = match disk.read_dir(damaged) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries?,
+    };
+    Ok(cut_short(entries.iter().filter_map(|entry| entry.name.to_str())))
+}
+
+impl JournalDamage {
+    /// The segments that earlier starts found without their ends, and how many bytes were there.
+    ///
+    /// # Errors
+    /// Where `damaged/` cannot be listed: then each may be one.
+    pub(super) fn cut_short(&self) -> io::Result<BTreeMap<u64, u64>> {
+        let kept = self.folder.kept()?;
+        Ok(cut_short(kept.iter().filter_map(|entry| entry.name.to_str())))
+    }
+
+    /// Ends the notes that a segment has lost its end where this file has all that they say was on the disk.
+    pub(super) fn end_cut_notes_of(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
+        let mut whole = None;
+        for entry in self.folder.kept()? {
+            let Some(name) = entry.name.to_str() else { continue };
+            if noted(name).is_none_or(|(number, _)| number != segment.number) {
+                continue;
+            }
+            let text = folder.disk.read_to_string(&entry.path)?;
+            // Of another program, or cut itself.
+            let Some(synced) = synced_of(&text) else { continue };
+            if synced <= *whole.get_or_insert_with(|| folder.whole_bytes(segment)) {
+                self.end_cut_note(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that a segment had is there again, which a start may have found without its end meanwhile.
+    pub(super) fn end_cut_notes(&self, of: u64) -> io::Result<()> {
+        for entry in self.folder.kept()? {
+            let name = entry.name.to_str().filter(|name| noted(name).is_some_and(|(number, _)| number == of));
+            if let Some(name) = name {
+                self.end_cut_note(name)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end_cut_note(&self, name: &str) -> io::Result<()> {
+        self.folder.rename(name, &format!("{name}{RETURNED}"), "the segment is back")?;
+        let kept = format!("damaged/{name}");
+        self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
+        Ok(())
+    }
+}
+
+/// The bytes that were on the disk, by the text of a note.
+fn synced_of(text: &str) -> Option<u64> {
+    text.split_once(" of the ")?.1.split_once(' ')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_says_which_segment_had_how_many_bytes_and_how_many_it_should_have() {
+        let names =
+            ["journal_00000003.cut+498@e17c7637", "journal_00000003.cut+32@0a0b0c0d~1", "journal_00000012.cut+7@1"];
+        let others = [
+            "journal_00000004.cut+498@e17c7637~returned",
+            "journal_00000005.missing+498@e17c7637",
+            "list",
+            "x.cut+1@2",
+        ];
+        assert_eq!(cut_short(names.into_iter().chain(others)), BTreeMap::from([(3, 498), (12, 7)]));
+        let host = host::Host::system();
+        let data = tempfile::tempdir().unwrap();
+        let damaged = DamagedFolder::new(&host, data.path());
+        let note = note_cut(&damaged, &data.path().join("journal/00000003.journal"), 498, 1498).unwrap();
+        assert_eq!(synced_of(&std::fs::read_to_string(data.path().join(note)).unwrap()), Some(1498));
+        assert_eq!(cut_short_in(&*host.disk, damaged.path()).unwrap(), BTreeMap::from([(3, 498)]));
+        assert_eq!((synced_of(""), synced_of("a of the b c")), (None, None));
+    }
 }

@@ -19,7 +19,7 @@ use host::{DirEntry, Disk};
 use store::Damage;
 
 use super::{
-    cut_notes::CUT,
+    cut_notes::{CUT, is_cut},
     damage::{JournalDamage, UNREAD_SEGMENT},
     missing_notes::{RETURNED, has_ending, is_gone, missing},
     not_put_back::NotPutBack,
@@ -136,7 +136,7 @@ impl JournalDamage {
 
     /// Whether something is kept whose points may be put back: what is deleted meanwhile must be noted.
     pub(crate) fn may_put_back(&self) -> io::Result<bool> {
-        let is_one = |name: &str| missing(name).is_some() || is_unread(name);
+        let is_one = |name: &str| missing(name).is_some() || is_cut(name) || is_unread(name);
         let is_named_or_waits = |name: &str| is_one(name) || name.contains(NAMELESS) && !name.contains(REPLAYED);
         Ok(self.folder.kept()?.iter().any(|entry| is_named_or_waits(&entry.name.to_string_lossy()))
             || !self.points_to_try_again()?.is_empty())

@@ -27,7 +27,7 @@ use super::{
 };
 
 /// The name of the file.
-pub(super) const LIST: &str = "deleted";
+pub const LIST: &str = "deleted";
 
 /// Deletions that are remembered before the list begins.
 const MOST_REMEMBERED: usize = 1 << 16;
@@ -65,6 +65,19 @@ impl Deleted {
     pub(crate) fn has_name(&self, name: &str, is_before: impl Fn(MetricId) -> bool) -> bool {
         self.names.get(name).is_some_and(|&last| is_before(last))
     }
+}
+
+/// A list of deletions from which a repair has cut what is no record: it says that it does not have all that was deleted, unless a write was cut off
+/// at its end alone.
+pub fn repaired_list(bytes: &[u8], mut kept: Vec<u8>) -> Vec<u8> {
+    let mut all = records(bytes);
+    all.by_ref().for_each(drop);
+    if all.damage.len() != usize::from(all.torn_tail().is_some()) {
+        let mut writer = MetricsWriter::default();
+        writer.push(MetricId::NONE, 0, "", 0);
+        kept.extend_from_slice(&writer.take());
+    }
+    kept
 }
 
 impl KeptDeletions {
@@ -113,6 +126,16 @@ impl KeptDeletions {
         }
         self.is_late.store(true, SeqCst);
         self.append(&[])
+    }
+
+    /// Notes deletions from here on, durably, and that those of before were not all noted: something is kept that no note waited for.
+    pub(crate) fn begin_late(&self) -> io::Result<()> {
+        if !self.is_noting() || !self.disk.exists(&self.file) {
+            return self.go_on();
+        }
+        let mut writer = MetricsWriter::default();
+        writer.push(MetricId::NONE, 0, "", 0);
+        self.append(&writer.take())
     }
 
     /// What the list begins with.
@@ -231,6 +254,31 @@ mod tests {
         let mut names: Vec<String> = deletions.read().unwrap().names.into_keys().collect();
         names.sort();
         names
+    }
+
+    #[test]
+    fn a_list_from_which_a_repair_cut_a_record_does_not_have_all_that_was_deleted() {
+        let dir = tempfile::tempdir().unwrap();
+        let deletions = KeptDeletions::new(Arc::new(SystemDisk), dir.path());
+        let note = |id: u32, name: &str| deletions.note([(MetricId(id), name)].into_iter(), 7).unwrap();
+        deletions.begin().unwrap();
+        (1..5).for_each(|id| note(id, &format!("metric{id}")));
+        assert!(deletions.read().unwrap().is_known);
+        let file = dir.path().join(LIST);
+        let whole = std::fs::read(&file).unwrap();
+        let repair = |bytes: &[u8]| {
+            std::fs::write(&file, repaired_list(bytes, crate::wal::without_damage(bytes).0)).unwrap();
+            let deleted = deletions.read().unwrap();
+            assert!(!deleted.is_damaged);
+            (deleted.names.len(), deleted.is_known)
+        };
+        assert_eq!(repair(&whole), (4, true));
+        assert_eq!(repair(&whole[..whole.len() - 3]), (3, true), "a write that was cut off");
+        let mut flipped = whole.clone();
+        let at = flipped.windows(7).position(|seven| seven == b"metric2").unwrap();
+        flipped[at] ^= 1;
+        assert_eq!(repair(&flipped), (3, false));
+        assert_eq!(repair(&flipped[..whole.len() - 3]), (2, false));
     }
 
     #[test]

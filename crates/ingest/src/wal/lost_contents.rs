@@ -18,6 +18,8 @@ const MISSING_RECORDS: &str = "journal records";
 impl JournalDamage {
     /// Reports a segment that has lost its end.
     pub(super) fn report_cut(&self, file: &Path, cut: &CutEnd, how: String) {
+        // It may come back whole.
+        self.begin_noting();
         // Once its points are stored, nothing else says it.
         let note = UnwrittenNote::Cut { segment: file.to_owned(), there: cut.there, synced: cut.synced };
         let moved_to = self.note_or_later(note);

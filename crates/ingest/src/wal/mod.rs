@@ -70,6 +70,7 @@ pub(crate) use journalled::{Accepted, Journalled};
 pub(crate) use kept::LATE_FILE;
 pub use kept::kept_losses;
 pub(crate) use kept_deletions::{Deleted, KeptDeletions};
+pub use kept_deletions::{LIST, repaired_list};
 pub(crate) use loose_segment::{LoosePoints, loose_segment};
 pub use missing::note_missing;
 pub use missing_notes::{missing_segments, name_of_missing, note_of_gone, noted_segments, notes_of_missing};

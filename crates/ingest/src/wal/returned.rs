@@ -11,13 +11,10 @@ use store::Damage;
 
 use super::{
     chain::is_of_a_copy,
-    cut_notes::CUT,
     damage::{JournalDamage, UNREAD_SEGMENT},
     header::SegmentHeader,
     lengths::header_bytes,
-    missing_notes::{
-        GONE, MISSING, PREFIX, RETURNED, has_ending, is_gone, missing, name_of_missing, noted, noted_bytes, numbers,
-    },
+    missing_notes::{GONE, MISSING, PREFIX, RETURNED, is_gone, missing, name_of_missing, noted, noted_bytes, numbers},
     segment::{Folder, Segment},
 };
 
@@ -47,6 +44,7 @@ impl JournalDamage {
     pub(super) fn keep_returned(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
         let why = match self.is_missing(segment.number)? {
             true => "an earlier start, or the backup that this folder was restored from, missed it",
+            false if self.cut_short()?.contains_key(&segment.number) => "an earlier start found it without its end",
             false => "the start did not find it",
         };
         self.keep_to_put_back(
@@ -82,14 +80,14 @@ impl JournalDamage {
             self.move_misnamed(segment, header.segment);
             return Ok(());
         }
-        self.begin_noting();
+        // For one that a restored backup lacked nothing was noted of what is deleted since.
+        let is_it = |missed: &RangeInclusive<u64>| missed.contains(&segment.number);
+        if self.noted()?.iter().any(is_it) && !self.missing()?.iter().any(is_it) {
+            self.begin_noting_late();
+        } else {
+            self.begin_noting();
+        }
         let kept = self.folder.keep_file(&segment.path, &how);
-        let is_whole = self.folder.kept()?.iter().any(|entry| {
-            let is_this = kept.as_ref().is_ok_and(|kept| kept.strip_prefix("damaged/") == entry.name.to_str());
-            is_this && entry.len == segment.bytes
-        });
-        // Another file has its place in `damaged/`.
-        let kept = kept.and_then(|kept| if is_whole { Ok(kept) } else { Err(io::ErrorKind::AlreadyExists.into()) });
         let moved_to = self.or_stays(&[segment], kept, &mut how);
         let is_kept = moved_to.is_some();
         let file = moved_to.as_deref().and_then(|kept| kept.strip_prefix("damaged/"));
@@ -131,7 +129,8 @@ impl JournalDamage {
         if is_another || self.is_of_a_copy(header) {
             return;
         }
-        if let Err(error) = self.take_from_notes(folder, segment, header) {
+        let noted = self.take_from_notes(folder, segment, header).and_then(|()| self.end_cut_notes_of(folder, segment));
+        if let Err(error) = noted {
             tracing::warn!(%error, number, "cannot rename the note of a missing segment that is back");
         }
     }
@@ -158,20 +157,6 @@ impl JournalDamage {
             self.take_from_note(name, &noted, (segment.number, header))?;
             if 0 < known {
                 self.end_cut_notes(segment.number)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// All that a segment had is there again, which a start may have found without its end meanwhile.
-    fn end_cut_notes(&self, number: u64) -> io::Result<()> {
-        let noted = format!("{PREFIX}{number:08}{CUT}");
-        for entry in self.folder.kept()? {
-            let Some(name) = entry.name.to_str().filter(|name| name.starts_with(&noted)) else { continue };
-            if !has_ending(name, RETURNED) {
-                self.folder.rename(name, &format!("{name}{RETURNED}"), "the segment is back")?;
-                let kept = format!("damaged/{name}");
-                self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
             }
         }
         Ok(())
@@ -222,6 +207,12 @@ impl JournalDamage {
         }
         let may_be = LEAST_BYTES <= segment.bytes && self.is_missing(segment.number)? && !folder.has_nothing(segment);
         Ok(may_be && !self.is_of_a_copy(folder.header_of(segment).as_ref()))
+    }
+
+    /// Whether a file is a segment that a start missed, or of which it has the end that a start missed.
+    pub(super) fn is_waited_for(&self, segment: &Segment) -> io::Result<bool> {
+        let is_longer = |there: &u64| *there < segment.bytes;
+        Ok(self.is_missing(segment.number)? || self.cut_short()?.get(&segment.number).is_some_and(is_longer))
     }
 
     /// Whether a start reported this number as missing, or a restored backup lacked it.

@@ -90,7 +90,7 @@ impl Trim {
         match self.read.get(&segment.number) {
             Some(&read) if segment.bytes <= read => return damage.remove_read(folder, segment),
             Some(&read) => damage.keep_grown(folder, segment, read)?,
-            None => match damage.is_missing(segment.number) {
+            None => match damage.is_waited_for(segment) {
                 Ok(false) if segment.number < self.old => damage.move_stale(segment, self.old),
                 Ok(_) => damage.keep_returned(folder, segment)?,
                 Err(error) => {

@@ -128,6 +128,13 @@ pub fn time() -> Timestamp {
     *TIME.get_or_init(|| now() - 60)
 }
 
+/// Deletes a metric.
+pub async fn delete(ingest: &Ingest, name: &str) {
+    let registry = ingest.registry();
+    let id = registry.read().find(registry.hash(name.as_bytes()), name.as_bytes()).unwrap();
+    assert_eq!(ingest.delete(&[id]).await.unwrap(), 1);
+}
+
 /// Sends a point, and waits until it is acknowledged.
 pub async fn send(ingest: &Ingest, name: &str, value: f64) {
     send_at(ingest, name, time(), value).await;
