@@ -96,8 +96,11 @@ impl Queue {
     }
 
     /// The time of the next rows: never one that this node has seen, so that what follows from a change comes after it,
-    /// whatever the clocks say.
+    /// whatever the clocks say. One that is too far ahead was by a calendar that has been set right.
     fn next_time(&mut self, now: i64) -> i64 {
+        if now + DEEP_AHEAD < self.latest {
+            self.latest = now;
+        }
         self.latest = now.max(self.latest + 1);
         self.latest
     }
@@ -384,5 +387,10 @@ mod tests {
         assert_eq!(times(&log), 1_030_000_001);
         log.saw(1_000_000_000 + DEEP_AHEAD + 1);
         assert_eq!(times(&log), 1_030_000_002, "a clock that is minutes ahead is not followed");
+        // The calendar here was an hour ahead, and is set right: no other node looks for rows of that time.
+        let right = log.calendar.now();
+        assert_eq!(log.queue.lock().next_time(right + 3_600_000_000), right + 3_600_000_000);
+        assert_eq!(log.queue.lock().next_time(right), right + 1);
+        assert_eq!(log.queue.lock().next_time(right), right + 2);
     }
 }

@@ -8,8 +8,10 @@
 //!    or two about the end of a minute.
 //! 2. Once a minute a deep poll reads the keys of the last 17 minutes, and of two minutes ahead: a node that does not know yet of a calendar that is
 //!    15 minutes ahead of its own writes rows that are so far behind those of a node that does.
-//! 3. After polls that failed, the next one is deep, and begins 17 minutes before the last one that did not.
-//! 4. The first poll reads all that is kept: names in the journal may have been deleted while this node was down.
+//! 3. After polls that failed, the next one is deep, and begins 17 minutes before the last one that did not. It also looks 17 minutes ahead:
+//!    the others may follow a calendar that this node has not heard of.
+//! 4. The first poll reads all that is kept, and looks ahead as far: names in the journal may have been deleted while this node was down. So
+//!    does one by a calendar that was minutes ahead, and is set right: what others wrote meanwhile was behind all that was read.
 //! 5. Rows that were applied are remembered for as long as a poll may read them, so that each is applied once.
 //! 6. Names that this node created itself need not be read. Those that it deleted are: a creation of another node that is read
 //!    later, or again after a restart, may be older.
@@ -89,13 +91,20 @@ impl ChangeReads {
         let absence = self.polled.map_or(0, |polled| now - polled);
         let is_behind = LONGEST_ABSENCE < absence;
         let is_due = self.deep.is_none_or(|deep| deep + DEEP_EVERY <= watch);
-        let is_deep = is_due || !(0..=BACK / 2).contains(&absence);
+        let was_away = self.polled.is_none() || !(0..=BACK / 2).contains(&absence);
+        let is_deep = is_due || was_away;
         let last = match self.polled {
-            Some(polled) if !is_behind => polled.min(now),
-            Some(_) => now,
-            None => now - LONGEST_ABSENCE,
+            Some(_) if is_behind => now,
+            Some(polled) if polled <= now => polled,
+            // The first one, or by a calendar that was minutes ahead, and is set right.
+            Some(_) | None => now - LONGEST_ABSENCE,
         };
-        let (since, until) = if is_deep { (last - DEEP_BACK, now + DEEP_AHEAD) } else { (last - BACK, now + AHEAD) };
+        let ahead = match (was_away, is_deep) {
+            (true, _) => DEEP_BACK,
+            (false, true) => DEEP_AHEAD,
+            (false, false) => AHEAD,
+        };
+        let (since, until) = (last - if is_deep { DEEP_BACK } else { BACK }, now + ahead);
         let reads = (bucket_of(since)..=bucket_of(until)).map(|bucket| KeysRead { bucket, since }).collect();
         Poll { reads, is_behind, began: now, watch, is_deep }
     }
@@ -289,6 +298,24 @@ mod tests {
         }
     }
 
+    /// A node that starts, or was away, has not read yet that the calendar of another one is minutes ahead, and that the others follow it.
+    #[test]
+    fn rows_of_a_calendar_that_is_minutes_ahead_are_in_the_first_poll_of_a_start_and_of_an_absence() {
+        let key = |written| ChangeKey { written, node: NodeId::of_number(1), part: 0 };
+        for ahead in [0, 121, 600, 900] {
+            let (start, back) = (START + 10 * SECOND, START + 300 * SECOND);
+            let row = |at: i64| Row { key: key(at + ahead * SECOND), is_deletion: true, lands: at };
+            let rows = [row(start - 5 * SECOND), row(back - 5 * SECOND)];
+            let mut reader =
+                Reader { rows: &rows, reads: ChangeReads::default(), seen: HashMap::new(), scans: Vec::new() };
+            reader.poll(start);
+            assert_eq!(reader.seen.get(&rows[0].key), Some(&start), "{ahead}");
+            (1..20).for_each(|nth| _ = reader.poll(start + nth * SECOND / 2));
+            reader.poll(back);
+            assert_eq!(reader.seen.get(&rows[1].key), Some(&back), "{ahead}");
+        }
+    }
+
     #[test]
     fn a_log_that_cannot_be_read_for_hours_asks_for_all_names_once_and_when_it_is_there_again() {
         let mut reads = ChangeReads::default();
@@ -310,7 +337,7 @@ mod tests {
         assert!(!reads.done(&reads.next(now, 0)));
         let back = reads.next(now - 1800 * SECOND, SECOND);
         assert!(back.is_deep && !back.is_behind);
-        assert_eq!(back.reads[0].since, now - 1800 * SECOND - DEEP_BACK);
+        assert_eq!(back.reads[0].since, now - 1800 * SECOND - LONGEST_ABSENCE - DEEP_BACK, "it was ahead of all rows");
         let forward = reads.next(now + 1800 * SECOND, SECOND);
         assert!(forward.is_deep && !forward.is_behind);
         assert_eq!(forward.reads[0].since, now - DEEP_BACK);

@@ -19,7 +19,7 @@ use host::{Clock, MinuteLog};
 use ingest::{AskedHeads, Head, HeadRequest, HeadSource, PeerHeads};
 use parking_lot::Mutex;
 use store_cassandra::NodeId;
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     head_wire::{read_answer, split_request, write_request},
@@ -29,8 +29,8 @@ use crate::{
 /// Interval between two probes of a node that failed; the first one comes at once.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
-/// Of so many of these probes, one is also for nodes that were forgotten: each 10 s.
-const PROBES_FOR_ALL: u32 = 5;
+/// Interval between two probes of nodes that were forgotten.
+const PROBE_FORGOTTEN_EVERY: Duration = Duration::from_secs(10);
 
 /// Nodes that a query asks. Further ones are named: the table may have rows that no node wrote.
 const MOST_NODES: usize = 512;
@@ -392,15 +392,15 @@ impl HeadAsker {
 
 /// Probes nodes every [`PROBE_EVERY`], and when a query has met one that failed.
 async fn probe(asker: Weak<HeadAsker>, failed: Arc<Notify>) {
-    let mut probes = 0;
+    let mut forgotten_at = Instant::now() + PROBE_FORGOTTEN_EVERY;
     loop {
-        let is_time = tokio::time::timeout(PROBE_EVERY, failed.notified()).await.is_err();
+        let _ = tokio::time::timeout(PROBE_EVERY, failed.notified()).await;
         let Some(asker) = asker.upgrade() else { return };
         asker.probe_all().await;
-        probes += u32::from(is_time);
-        if PROBES_FOR_ALL <= probes {
-            probes = 0;
+        // However many queries fail meanwhile.
+        if forgotten_at <= Instant::now() {
             asker.probe_forgotten().await;
+            forgotten_at = Instant::now() + PROBE_FORGOTTEN_EVERY;
         }
     }
 }
@@ -624,6 +624,18 @@ mod tests {
         asker.probe_forgotten().await;
         assert_eq!(asker.heads(requests(1), Vec::new()).await.of_peers.len(), 2);
         assert!(members.that_may_come_back().is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_forgotten_node_is_probed_however_many_queries_fail() {
+        let (asker, _fake, members, _data) = asker(&[3], 100);
+        members.saw(vec![row(2, 900_000), row(3, 1_002_000)]);
+        members.saw(vec![row(3, 1_003_000)]);
+        for _ in 0..120 {
+            asker.failed.notify_one();
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(asker.heads(requests(1), Vec::new()).await.of_peers.len(), 2);
     }
 
     #[tokio::test]

@@ -259,6 +259,11 @@ impl Members {
     }
 
     async fn meet_once(&self, node: NodeId) -> Result<(), StoreError> {
+        if self.known.lock().read.is_none() {
+            // While its row of before the start is there.
+            let rows = self.table.nodes().await.unwrap_or_default();
+            self.go_on_as_reported(&rows);
+        }
         let heartbeat_ms = self.table.calendar().report() / 1000;
         let row = NodeRow {
             node,
@@ -332,7 +337,7 @@ impl Members {
         let known = &mut *self.known.lock();
         let passed = known.read.replace(now).map(|read| now.saturating_duration_since(read));
         if passed.is_none_or(|passed| SILENT_AFTER <= passed) {
-            self.go_on_as_others(&rows, now_ms);
+            self.go_on_as_reported(&rows);
         }
         let passed = passed.unwrap_or_default();
         let passed = passed.min(COUNTED_BETWEEN_READS);
@@ -375,14 +380,15 @@ impl Members {
         self.follow_calendars(&ahead);
     }
 
-    /// Has write times go on where those of others are, who may have followed a calendar that this node has not heard of. Only after a start or an
-    /// absence: nodes that went by each other's times for longer would drive each other on.
-    fn go_on_as_others(&self, rows: &[NodeRow], now_ms: i64) {
-        let others = rows.iter().filter(|row| Some(row.node) != self.table.own() && 0 < row.ahead);
-        let times = others.map(|row| row.heartbeat_ms.saturating_add(1000 * i64::from(row.ahead)));
-        let is_right = |time: &i64| *time <= now_ms + FURTHEST.as_millis() as i64;
-        if let Some(latest_ms) = times.filter(is_right).max() {
-            self.table.calendar().was(latest_ms * 1000);
+    /// Has write times go on where this node's were before its start, and where those of others are, who may have followed a calendar that this
+    /// node has not heard of. Only after a start or an absence: nodes that went by each other's times for longer would drive each other on.
+    fn go_on_as_reported(&self, rows: &[NodeRow]) {
+        let own = self.table.own();
+        let reported = rows.iter().filter(|row| 0 < row.ahead || Some(row.node) == own);
+        let times = reported.map(|row| row.heartbeat_ms.saturating_add(1000 * i64::from(row.ahead)));
+        let latest_right = self.clock.since_epoch().saturating_add(FURTHEST).as_millis() as i64;
+        if let Some(latest_ms) = times.filter(|time| *time <= latest_right).max() {
+            self.table.calendar().was(latest_ms.saturating_mul(1000));
         }
     }
 
@@ -541,6 +547,61 @@ pub(crate) mod tests {
         clock.advance(Duration::from_secs(15));
         members.saw(vec![row(1, 1_020_000), said(20, 350)]);
         assert_eq!(ahead(), 350, "it was away for fifteen seconds");
+        clock.advance(Duration::from_secs(15));
+        members.saw(vec![row(1, 1_035_000), said(35, 900), NodeRow { ahead: 900, ..row(3, i64::MAX) }]);
+        assert_eq!(ahead(), 900, "not by one that cannot be right");
+        clock.advance(Duration::from_secs(15));
+        members.saw(vec![row(1, 1_050_000), said(51, 900)]);
+        assert_eq!(ahead(), 892, "nor by one that is further ahead than any may be");
+    }
+
+    /// A node that had reported a calendar which was ahead is killed, and its calendar is set right.
+    #[tokio::test]
+    async fn a_node_that_starts_goes_on_after_its_own_heartbeat_of_before() {
+        for (reported_ms, ahead) in [(1_215_000, 215), (990_000, 0), (1_901_000, 0)] {
+            let clock = Arc::new(ManualClock::at(1_000));
+            let rows = vec![row(1, reported_ms), row(2, 1_000_000)];
+            let table = Arc::new(TableOf(Calendar::new(clock.clone()), Mutex::new(rows)));
+            let members = Members::new(clock, table.clone(), "1".to_owned(), 0);
+            assert!(members.meet().await);
+            assert_eq!(table.0.ahead().as_secs(), ahead);
+            let heartbeat_ms = table.1.lock().iter().find(|row| row.node == NodeId::of_number(1)).unwrap().heartbeat_ms;
+            assert_eq!(heartbeat_ms / 1000, 1_000 + ahead as i64, "and says so");
+        }
+    }
+
+    /// A table of nodes, for the first one.
+    struct TableOf(Calendar, Mutex<Vec<NodeRow>>);
+
+    impl NodesTable for TableOf {
+        fn own(&self) -> Option<NodeId> {
+            Some(NodeId::of_number(1))
+        }
+
+        fn is_up(&self) -> bool {
+            true
+        }
+
+        fn announce<'a>(&'a self, row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
+            let mut rows = self.1.lock();
+            rows.retain(|other| other.node != row.node);
+            rows.push(row.clone());
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn withdraw(&self) -> BoxFuture<'_, Result<(), StoreError>> {
+            Box::pin(std::future::ready(Ok(())))
+        }
+
+        fn saw_other(&self, _is_of_other_replica: bool) {}
+
+        fn calendar(&self) -> &Calendar {
+            &self.0
+        }
+
+        fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
+            Box::pin(std::future::ready(Ok(self.1.lock().clone())))
+        }
     }
 
     #[test]

@@ -255,6 +255,39 @@ fn the_first_points_that_a_node_gets_of_a_metric_of_another_are_counted_once_wit
     assert_eq!(two.tens(590), [sum - 593.0; 2]);
 }
 
+/// A relay's queue, a correction or an import that is repeated: half of the points of an hour come once more, to another node.
+#[test]
+fn points_that_come_again_to_another_node_are_counted_once_within_seconds() {
+    let again = || (0..600).filter(|second| second % 20 < 10);
+    let expected: f64 = (0..600).map(|second| if second % 20 < 10 { 5.0 } else { second as f64 }).sum();
+    let sum = |two: &Two| {
+        [0, 1].map(|place| {
+            let minutes = (0..600).step_by(60);
+            minutes.map(|second| two.slot((place, SUM), 10 * 3600, 60, second)).sum::<f64>()
+        })
+    };
+    for what in
+        ["the metric was on the other node", "it is younger than its points", "it was here before", "it is here"]
+    {
+        let two = Two::begin();
+        match what {
+            "the metric was on the other node" => two.adopt(1, SUM),
+            "it was here before" => two.know([-31, -100]),
+            _ => {}
+        }
+        two.run.block_on(send(&two.nodes[0], 0..600));
+        two.flush(0);
+        if what == "it is here" {
+            two.know([601, -1]);
+            two.clock.advance(FLUSH_AFTER + Duration::from_secs(120));
+        }
+        two.run.block_on(send_values(&two.nodes[1], SUM, again().map(|second| (second, 5.0))));
+        two.flush(1);
+        two.pass(SOON);
+        assert_eq!(sum(&two), [expected; 2], "{what}");
+    }
+}
+
 #[test]
 fn a_metric_that_is_deleted_while_its_points_are_written_is_not_looked_at_again() {
     let two = Two::begin();

@@ -66,11 +66,11 @@ impl NodeClocks {
         self.furthest.max(now)
     }
 
-    /// The earliest time that a deletion of a node may have now, Unix seconds.
-    pub(crate) fn earliest(&self, place: usize, skews: &[i64], now: Duration) -> Timestamp {
-        let others = skews.iter().copied().max().unwrap_or(0) - NEAR;
-        let skew = if self.is_unsteady(now) { skews[place] } else { skews[place].max(others) };
+    /// The earliest time that a deletion of a node may have now, Unix seconds. Its own calendar, and the one of others that is furthest ahead, are so
+    /// many seconds wrong.
+    pub(crate) fn earliest(&self, own: i64, others: Option<i64>, now: Duration) -> Timestamp {
+        let followed = others.filter(|_| !self.is_unsteady(now)).map_or(own, |others| own.max(others - NEAR));
         // The deletion began up to two seconds ago.
-        now.as_secs() as Timestamp + skew - 3
+        now.as_secs() as Timestamp + followed - 3
     }
 }

@@ -87,7 +87,12 @@ impl NamesTruth {
     pub(crate) fn note(&mut self, place: usize, reaches: bool, now: Duration) {
         let reach = &mut self.places[place];
         if !reaches {
-            reach.since = None;
+            // Names that it wrote to the tables, and not to the log any more.
+            if let Some(since) = reach.since.take() {
+                let is_new =
+                    |((_, of), sent): &(&(Number, usize), &Duration)| *of == place && now < since.max(**sent) + LISTED;
+                self.unlogged.extend(self.sent.iter().filter(is_new).map(|(one, _)| *one));
+            }
             return;
         }
         let since = *reach.since.get_or_insert(now);

@@ -303,12 +303,13 @@ impl Nodes {
             };
             let shared = sharing.attach(&life.node.ingest, data, "1".to_owned(), 0);
             let heads = shared.peers().begin_heads(&life.node.ingest, end.clone(), PATIENCE);
-            shared.peers().introduce(address(number)).await;
-            shared.first_names().await;
-            let peers = shared.peers().clone();
+            let (peers, first_names) = (shared.peers().clone(), shared.first_names());
+            // As the server does: what others deleted is followed before this node has read who they are.
             for mut task in shared.tasks(RECONCILED_EVERY) {
                 tokio::spawn((task.make)());
             }
+            first_names.await;
+            peers.introduce(address(number)).await;
             Ok((heads, Some(peers)))
         });
         let (heads, peers) = met.ok_or("the process died in its start")??;
@@ -541,6 +542,9 @@ impl Nodes {
         let storing: Vec<u16> =
             places.filter(|other| may_store(*other)).map(|other| self.network.number(other)).collect();
         self.note_clocks();
+        // Those whose heartbeat all others have read.
+        let is_seen = |other: &usize| self.network.alive(*other).is_some() && self.unseen_until[*other] <= self.now;
+        let others = (0..self.machines.len()).filter(is_seen).map(|other| self.skews[other]).max();
         let Some(names) = &mut self.names else { return Ok(()) };
         let own = self.network.number(place);
         let recent = if self.clocks.is_some() { RECENT } else { Duration::ZERO };
@@ -548,7 +552,7 @@ impl Nodes {
             // Otherwise others learn of it when they read all names.
             let is_fresh = waiting.contains(&name_of(metric)) || names.is_fresh(place, metric, (self.now, recent));
             let is_by_clocks = |clocks: &NodeClocks| {
-                let earliest = clocks.earliest(place, &self.skews, self.now);
+                let earliest = clocks.earliest(self.skews[place], others, self.now);
                 clocks.is_unsteady(self.now) || self.truth.has_since(metric, earliest)
             };
             let is_any = deleted.is_err() || !is_up || is_fresh || self.clocks.as_ref().is_some_and(is_by_clocks);

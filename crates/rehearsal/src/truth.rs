@@ -224,9 +224,10 @@ impl Truth {
         self.ghosts.range(all(metric)).next().is_some()
     }
 
-    /// Whether a metric has a point of this time or later.
+    /// Whether a metric has, or may have, a point of this time or later.
     pub(crate) fn has_since(&self, metric: Number, time: Timestamp) -> bool {
-        self.points.range((metric, time)..=(metric, Timestamp::MAX)).next().is_some()
+        let times = (metric, time)..=(metric, Timestamp::MAX);
+        self.points.range(times.clone()).next().is_some() || self.ghosts.range(times).next().is_some()
     }
 
     /// A metric is deleted. `remains` says what may be left of the points of a node, those that may be in its memory and those that were

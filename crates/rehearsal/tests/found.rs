@@ -748,6 +748,29 @@ fn a_node_that_starts_writes_by_the_times_of_those_that_followed_one_that_is_gon
         .unwrap();
 }
 
+/// Seed 429632, of the model: the calendars of all nodes that run are minutes behind. Points of slots that begin after a deletion by these make the
+/// metric again, though they are a minute old.
+#[test]
+fn points_of_after_a_deletion_by_the_calendars_of_all_nodes_that_run_make_the_metric_again() {
+    use NodeStep::{Calendar, Check, Delete, Flush, Pass, Send};
+    for seed in 0..4 {
+        let steps = vec![
+            Calendar(0, -211),
+            Calendar(1, -211),
+            Delete(0, (0..16).collect()),
+            Check(1),
+            Pass(57),
+            Send(0, vec![SentPoint { metric: 3, second: -60, value: -28.0 }]),
+            Flush(1),
+            Delete(1, (0..16).collect()),
+            Pass(2),
+            Delete(1, (0..16).collect()),
+            Pass(5),
+        ];
+        NodesScenario { seed, rules: 16, has_names: true, layouts: vec![Layout::Rows; 3], steps }.perform().unwrap();
+    }
+}
+
 /// Seed 435900: a node with a coarser first step showed the later of two points that another one had in memory under a finer step.
 #[test]
 fn points_in_memory_of_another_node_are_shown_as_they_will_be_stored() {

@@ -102,11 +102,6 @@ impl Calendar {
         state.reported
     }
 
-    /// The latest time that other nodes got to know, microseconds since 1970; 0 where there was none. They may follow it for up to half an hour.
-    pub fn reported(&self) -> i64 {
-        self.state.lock().reported
-    }
-
     /// Another node's calendar is so far ahead of the one here, and none is further; or none is to be followed. Until the next call it goes on at
     /// half of its pace: it may be set right meanwhile, and no time here may be further ahead than those there.
     pub fn follow(&self, ahead: Option<Duration>) {

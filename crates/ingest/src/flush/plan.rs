@@ -4,7 +4,7 @@
 //! others the coarse slots they touch are derived again from stored slots, and the driver says which part of those is
 //! this writer's. Points of many coarse slots are derived in pieces, so that the slots in memory stay few.
 
-use std::{borrow::Cow, ops::Range, sync::Arc};
+use std::{borrow::Cow, ops::Range, sync::Arc, time::Duration};
 
 use downsample::{Coverage, DerivedRow, Need, NextPartials, ReadPlan, SortedPoints, Stored, WritePlan, WriterPartials};
 use metric::{Aggregation, MetricId, Partial, Policy, Slot, Timestamp};
@@ -89,28 +89,34 @@ impl<'a> JobPoints<'a> {
         spans
     }
 
-    /// Whether there was no point for so many seconds before these, of what this writer has stored, or after them until now: another node
-    /// may have had the metric, or have it. It has, where this writer has stored nothing of a metric that was there before.
-    pub(super) fn may_have_moved(&self, absence: Timestamp, now: Timestamp, created_on: Timestamp) -> bool {
+    /// The spans in which another node may have counted the same points, where its rows extend this writer's.
+    ///
+    /// Where there was no point for so many seconds (`absence`) before these, of what this writer has stored, another node may have had the
+    /// metric, and it may have got these points before, as from the queue of a relay; it has, where this writer has stored nothing of a metric
+    /// that was there before, or that is younger than its points. So may points that were over for longer than points stay in memory. Where there was none
+    /// after them until now, another node may have the metric since the slot of the last one.
+    pub(super) fn spans_of_others(
+        &self,
+        absence: Timestamp,
+        (now, flush_after): (Timestamp, Duration),
+        created_on: Timestamp,
+    ) -> Vec<Range<Timestamp>> {
         let finest = self.policy.retention.finest();
         let points = self.points.of_stage(0);
-        let (Some(first), Some(last)) = (points.first(), points.last()) else { return false };
-        let step = i64::from(finest.resolution());
+        let (Some(first), Some(last)) = (points.first(), points.last()) else { return Vec::new() };
+        let (step, begin) = (i64::from(finest.resolution()), finest.time(first.slot));
         let came = match self.job.stored_before() {
-            Stored::Through { last, .. } => finest.time(last) + step + absence <= finest.time(first.slot),
-            Stored::Nothing => created_on < finest.time(first.slot),
+            Stored::Through { last, .. } => finest.time(last) + step + absence <= begin,
+            Stored::Nothing => created_on < begin || begin + step + absence <= created_on,
             Stored::Unknown => false,
         };
+        let is_old = begin + step + absence + (flush_after.as_secs() as Timestamp) < now;
+        if came || is_old {
+            return self.spans();
+        }
         // The next point may come with the end of the next slot, and be late.
-        came || finest.time(last.slot) + 3 * step + absence <= now
-    }
-
-    /// The slots of its first and its last point of the first stage.
-    pub(super) fn end_spans(&self) -> Vec<Range<Timestamp>> {
-        let finest = self.policy.retention.finest();
-        let points = self.points.of_stage(0);
-        let span = |slot| finest.time(slot)..finest.time(slot) + i64::from(finest.resolution());
-        points.first().into_iter().chain(points.last()).map(|point| span(point.slot)).collect()
+        let last = finest.time(last.slot);
+        if last + 3 * step + absence <= now { vec![last..last + step] } else { Vec::new() }
     }
 }
 

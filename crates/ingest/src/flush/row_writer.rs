@@ -20,7 +20,7 @@ use std::{
 
 use host::{Clock, JudgingTime};
 use metadata::Registry;
-use metric::{MetricId, Timestamp};
+use metric::MetricId;
 use parking_lot::Mutex;
 use store::{JournalMark, Store, StoreError};
 
@@ -348,24 +348,28 @@ impl RowWriter {
     }
 
     /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics: those that were derived,
-    /// those of a write that took long, since other nodes may have seen a part of it, and the ends of a metric that may have moved.
+    /// those of a write that took long, since other nodes may have seen a part of it, and those of a metric that may have moved.
     fn keep_spans(&self, jobs: &[JobPoints<'_>], took_long: bool) {
         let Some(shared) = &self.with.store.shared else { return };
         let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
         let today = self.with.clock.now();
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
-            // A metric that was deleted while its points were written has not moved.
-            let created_on = || self.with.registry.read().creation(job.job.metric).unwrap_or(Timestamp::MAX);
             if self.corrected.lock().remove(&job.job.metric) {
                 self.rechecks.add_corrected(job.job.metric, job.job.policy, job.spans(), now);
             }
             let spans = match job.extends() {
                 true if !has_others => continue,
                 true if took_long => job.spans(),
-                true if job.may_have_moved(ABSENCE, today, created_on()) => job.end_spans(),
-                true => continue,
+                true => match self.with.registry.read().creation(job.job.metric) {
+                    Some(created_on) => job.spans_of_others(ABSENCE, (today, self.with.flush_after), created_on),
+                    // It was deleted while its points were written.
+                    None => continue,
+                },
                 false => job.spans(),
             };
+            if spans.is_empty() {
+                continue;
+            }
             self.rechecks.add(job.job.metric, job.job.policy, spans, now, has_others);
         }
     }

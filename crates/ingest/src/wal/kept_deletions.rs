@@ -67,7 +67,7 @@ impl Deleted {
     }
 }
 
-/// A list of deletions from which a repair has cut what is no record: it says that it does not have all that was deleted, unless a write was cut off
+/// A list of deletions from which a repair has cut all but whole records: it says that it does not have all that was deleted, unless a write was cut off
 /// at its end alone.
 pub fn repaired_list(bytes: &[u8], mut kept: Vec<u8>) -> Vec<u8> {
     let mut all = records(bytes);

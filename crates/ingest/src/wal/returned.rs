@@ -209,7 +209,7 @@ impl JournalDamage {
         Ok(may_be && !self.is_of_a_copy(folder.header_of(segment).as_ref()))
     }
 
-    /// Whether a file is a segment that a start missed, or of which it has the end that a start missed.
+    /// Whether a file is a segment that a start missed, or has the end that a start did not find.
     pub(super) fn is_waited_for(&self, segment: &Segment) -> io::Result<bool> {
         let is_longer = |there: &u64| *there < segment.bytes;
         Ok(self.is_missing(segment.number)? || self.cut_short()?.get(&segment.number).is_some_and(is_longer))
