@@ -120,6 +120,8 @@ pub(crate) struct ChangeLog {
     is_hopeless: AtomicBool,
     /// Whether the latest attempt to follow failed.
     has_failed: AtomicBool,
+    /// Whether a deletion failed: names that this node has no more may be in the tables.
+    must_read_names: AtomicBool,
     /// Steps of following, so that those who wait see that it goes on.
     steps: AtomicU64,
     failures: MinuteLog,
@@ -139,6 +141,7 @@ impl ChangeLog {
             followed: watch::channel(None).0,
             is_hopeless: AtomicBool::new(false),
             has_failed: AtomicBool::new(false),
+            must_read_names: AtomicBool::new(false),
             steps: AtomicU64::new(0),
             failures: MinuteLog::new(),
             calendar,
@@ -196,6 +199,16 @@ impl ChangeLog {
     /// Notes that an attempt to follow failed.
     pub(crate) fn cannot_follow(&self) {
         self.has_failed.store(true, Relaxed);
+    }
+
+    /// Notes that a deletion failed: the names are gone from this node, and may be in the tables.
+    pub(crate) fn deletion_failed(&self) {
+        self.must_read_names.store(true, Relaxed);
+    }
+
+    /// Whether one has failed since the latest call.
+    pub(crate) fn has_failed_deletion(&self) -> bool {
+        self.must_read_names.swap(false, Relaxed)
     }
 
     /// Notes that following goes on, however long it takes.

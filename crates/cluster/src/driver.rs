@@ -115,17 +115,10 @@ impl SharedPoints for ClusterDriver {
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>, at: Timestamp) -> DriverFuture<'_, ()> {
         Box::pin(async move {
-            // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
-            let names: Vec<(String, Timestamp)> =
-                metrics.iter().map(|metric| (metric.name.clone(), at.max(metric.created_on))).collect();
-            let tables = self.tables.to_write()?;
-            let before = tables.last_deletion();
-            let deleted = tables.delete_metrics(metrics, at).await;
-            self.log.hides(tables.last_deletion());
-            // Also after an error, unless nothing was deleted: what is deleted half hides for twenty seconds what others write, until they know of
-            // it. A metric whose name is still there is deleted nowhere else.
-            if deleted.is_ok() || before != tables.last_deletion() {
-                self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
+            let has_any = !metrics.is_empty();
+            let deleted = self.delete_from_tables(metrics, at).await;
+            if has_any && deleted.is_err() {
+                self.log.deletion_failed();
             }
             deleted
         })
@@ -169,6 +162,23 @@ impl ClusterDriver {
         self.last_seen.created(&created);
         self.log.created(&records);
         Ok(())
+    }
+
+    /// Deletes metrics from the shared tables, and tells other nodes.
+    async fn delete_from_tables(&self, metrics: Vec<MetricRecord>, at: Timestamp) -> Result<(), StoreError> {
+        // Never before the creation that it ends, which may have the time of a node whose clock is ahead.
+        let names: Vec<(String, Timestamp)> =
+            metrics.iter().map(|metric| (metric.name.clone(), at.max(metric.created_on))).collect();
+        let tables = self.tables.to_write()?;
+        let before = tables.last_deletion();
+        let deleted = tables.delete_metrics(metrics, at).await;
+        self.log.hides(tables.last_deletion());
+        // Also after an error, unless nothing was deleted: what is deleted half hides for twenty seconds what others write, until they know of
+        // it. A metric whose name is still there is deleted nowhere else.
+        if deleted.is_ok() || before != tables.last_deletion() {
+            self.log.deleted(names.iter().map(|(name, at)| (name.as_str(), *at)));
+        }
+        deleted
     }
 
     /// The names of metrics that others have deleted from the tables. This node has not followed that yet.
@@ -279,6 +289,38 @@ mod tests {
 
     use super::*;
     use crate::one_node::{OneNode, Reached};
+
+    /// Reaches nothing.
+    struct Away;
+
+    impl store_cassandra::Link for Away {
+        fn has_others(&self) -> bool {
+            true
+        }
+
+        fn statement(&self, _is_write: bool) -> futures::future::BoxFuture<'_, store_cassandra::Fate> {
+            Box::pin(std::future::ready(store_cassandra::Fate::Refused))
+        }
+    }
+
+    #[tokio::test]
+    async fn after_a_deletion_that_failed_all_names_are_read_once() {
+        let clock = Arc::new(ManualClock::at(100_000));
+        let tables = InMemoryTables::default();
+        let calendar = || Calendar::new(clock.clone());
+        let last_seen = || Arc::new(LastSeen::new(clock.clone(), Duration::from_secs(1), 0.0));
+        let record =
+            || MetricRecord { id: MetricId(0), name: "a".to_owned(), created_on: 90_000, policies: Vec::new() };
+        let links: [Arc<dyn store_cassandra::Link>; 2] = [Arc::new(Reached), Arc::new(Away)];
+        for (link, fails) in links.into_iter().zip([false, true]) {
+            let node = OneNode(tables.writer((1, Layout::Rows), clock.clone(), link, 0), calendar());
+            let log = Arc::new(ChangeLog::new(clock.clone(), Arc::new(calendar())));
+            let store = Store::of(Arc::new(MemoryDriver::new()));
+            let driver = ClusterDriver::new(Arc::new(node), store, last_seen(), log.clone());
+            let deleted = SharedPoints::delete_metrics(&driver, vec![record()], 100_000).await;
+            assert_eq!((deleted.is_err(), log.has_failed_deletion(), log.has_failed_deletion()), (fails, fails, false));
+        }
+    }
 
     #[tokio::test]
     async fn a_change_of_a_policy_makes_no_metric_again_that_was_deleted() {

@@ -178,7 +178,8 @@ impl Follower {
             self.rescan.ask();
         }
         self.read(driver, node, state, &poll).await?;
-        if state.reads.done(&poll) {
+        // The tables can be read again by now.
+        if state.reads.done(&poll) | self.log.has_failed_deletion() {
             self.rescan.ask();
         }
         state.has_polled = true;

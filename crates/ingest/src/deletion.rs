@@ -71,7 +71,7 @@ pub enum DeletionError {
     /// The tables that other programs share still have metrics.
     #[error(
         "{deleted} metrics are deleted from this node, but the last of them not from the shared tables; delete them again \
-         when this node has read their names there (cassandra.reconcile_every): {source}"
+         when this node has read their names there, which it does once it reaches them: {source}"
     )]
     Tables {
         /// Metrics deleted so far.

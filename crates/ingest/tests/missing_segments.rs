@@ -174,6 +174,52 @@ fn a_segment_that_a_restored_backup_lacked_brings_no_deleted_metric_back() {
     assert!(names.iter().any(|name| name.ends_with("-undecided")), "an operator decides: {names:?}");
 }
 
+/// A file of another store that comes while the process runs is not taken for the one of ours that is missing, and others are put back.
+#[test]
+fn a_segment_of_another_store_ends_no_report_and_holds_up_no_other() {
+    let other = DataFolder::new();
+    other.live(&[("stored", 1.0)], true);
+    other.live(&[("foreign", 2.0), ("second", 9.0)], false);
+    let folder = DataFolder::new();
+    folder.live(&[("stored", 1.0)], true);
+    folder.live(&[("first", 2.0)], false);
+    let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+    assert_eq!(newest(&other), lost);
+    folder.live(&[("second", 3.0)], false);
+    let (next, next_away) = (newest(&folder), folder.dir.path().join("next"));
+    folder.live(&[("third", 4.0)], false);
+    move_to(&segment(&folder, lost), &away);
+    move_to(&segment(&folder, next), &next_away);
+    folder.live(&[("fourth", 5.0)], true);
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        fs::copy(segment(&other, lost), segment(&folder, lost)).unwrap();
+        move_to(&next_away, &segment(&folder, next));
+        send(ingest, "fifth", 6.0).await;
+        ingest.flush().await.unwrap();
+        ingest.put_back().await.unwrap();
+        for (name, value) in [("first", None), ("second", Some(3.0)), ("foreign", None)] {
+            assert_eq!(read(ingest, name).await, value, "{name}");
+        }
+    });
+    assert!(
+        findings(&folder).contains(&format!("foreign journal segment {lost:08}.journal")),
+        "{:?}",
+        findings(&folder)
+    );
+    let folder = again(folder);
+    in_life(&folder, async |_| ());
+    assert_eq!(findings(&folder).len(), 1, "{:?}", findings(&folder));
+    move_to(&away, &segment(&folder, lost));
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        ingest.put_back().await.unwrap();
+        assert_eq!(read(ingest, "first").await, Some(2.0));
+    });
+    let folder = again(folder);
+    assert_eq!((folder.values(&["first", "second"]), findings(&folder)), (vec![Some(2.0), Some(3.0)], Vec::new()));
+}
+
 /// A shorter copy, or one of the same length with zeros at its end, waits in `damaged/` when the whole segment is there.
 #[test]
 fn the_whole_segment_is_kept_next_to_a_copy_of_it_that_waits_to_be_put_back() {

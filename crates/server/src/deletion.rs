@@ -11,7 +11,7 @@ use std::{
 
 use api::{ExtensionRequest, TagStyle};
 use hyper::{Method, StatusCode};
-use ingest::Ingest;
+use ingest::{DeletionError, Ingest};
 use metadata::{FindError, FindLimits, Registry};
 use metric::{MetricId, canonical_name, is_tagged};
 use serde_json::{Value, json};
@@ -94,16 +94,22 @@ pub async fn del_series(ingest: Arc<Ingest>, request: ExtensionRequest) -> (Stat
 
 /// In a task, so that a deletion ends also when the client goes away.
 async fn delete_metrics(ingest: Arc<Ingest>, metrics: Vec<MetricId>) -> Result<usize, (StatusCode, String)> {
-    match tokio::spawn(async move { ingest.delete(&metrics).await }).await {
-        Ok(Ok(deleted)) => {
-            if 0 < deleted {
-                tracing::info!(metrics = deleted, "deleted metrics that a request named");
-            }
-            Ok(deleted)
-        }
+    match tokio::spawn(async move { deleted_and_logged(&ingest, &metrics).await }).await {
+        Ok(Ok(deleted)) => Ok(deleted),
         Ok(Err(error)) => Err((StatusCode::SERVICE_UNAVAILABLE, error.to_string())),
         Err(error) => Err((StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
     }
+}
+
+/// Deletes metrics, and says so in the log: the client may have gone away.
+async fn deleted_and_logged(ingest: &Ingest, metrics: &[MetricId]) -> Result<usize, DeletionError> {
+    let deleted = ingest.delete(metrics).await;
+    match &deleted {
+        Ok(0) => {}
+        Ok(deleted) => tracing::info!(metrics = deleted, "deleted metrics that a request named"),
+        Err(error) => tracing::error!(%error, asked = metrics.len(), "a deletion that a request asked for has failed"),
+    }
+    deleted
 }
 
 /// The metrics that a request names, by name.

@@ -116,7 +116,7 @@ impl<'a> JobPoints<'a> {
         }
         // The next point may come with the end of the next slot, and be late.
         let last = finest.time(last.slot);
-        if last + 3 * step + absence <= now { vec![last..last + step] } else { Vec::new() }
+        (last + 3 * step + absence <= now).then_some(last..last + step).into_iter().collect()
     }
 }
 

@@ -97,7 +97,7 @@ impl PutBack {
     pub(crate) async fn put_back(self: &Arc<PutBack>) -> io::Result<u64> {
         let _turn = self.turn.lock().await;
         let this = self.clone();
-        let segments = self.with.elsewhere(move || this.with.damage.unread_segments()).await?;
+        let segments = self.with.elsewhere(move || this.with.waiting()).await?;
         let count = segments.len();
         let (named, mut all, mut readable) = (Arc::new(Mutex::new(Named::default())), 0, Vec::new());
         for segment in segments {
@@ -141,7 +141,9 @@ impl PutBack {
         } else if self.rounds_without_folder.fetch_add(1, Relaxed) < ROUNDS_WITHOUT_FOLDER {
             return Ok(());
         }
-        if damage.missing()?.is_empty() && damage.points_to_try_again()?.is_empty() {
+        // A flush may have kept one meanwhile.
+        let none_waits = self.with.waiting()?.is_empty() && damage.points_to_try_again()?.is_empty();
+        if none_waits && damage.missing()?.is_empty() && damage.cut_short()?.is_empty() {
             journal.folder().forget_since()?;
             deletions.end()?;
         }

@@ -13,7 +13,7 @@ use crate::{
     back_pressure::BackPressure,
     flush::RowWriter,
     memtable::Memtable,
-    wal::{self, Journal, JournalDamage, KeptDeletions, PlanError, Record, Segment},
+    wal::{self, Journal, JournalDamage, KeptDeletions, PlanError, Record, Segment, SegmentHeader},
 };
 
 /// The owners.
@@ -50,6 +50,19 @@ impl PutBackParts {
         self.journal.elsewhere(move |_| work()).await?
     }
 
+    /// The segments that were not read whole, newest first. One of another store waits for nothing here.
+    pub(super) fn waiting(&self) -> io::Result<Vec<Segment>> {
+        let mut segments = self.damage.unread_segments()?;
+        let folder = self.journal.folder();
+        segments.retain(|segment| folder.header_of(segment).is_none_or(|header| !self.is_foreign(&header)));
+        Ok(segments)
+    }
+
+    fn is_foreign(&self, header: &SegmentHeader) -> bool {
+        let (theirs, ours) = (header.identity.store, self.identity.store);
+        theirs != 0 && ours != 0 && theirs != ours
+    }
+
     /// The points of a segment; `None` while its disk does not return all of it.
     pub(super) fn load(&self, segment: &Segment, named: &mut Named) -> io::Result<Option<LatePoints>> {
         let PutBackParts { identity, deletions, registry, journal, .. } = self;
@@ -59,8 +72,7 @@ impl PutBackParts {
             Err(PlanError::Disk(error) | PlanError::Unreadable { source: error, .. }) => return Err(error),
             Err(PlanError::Newer { version, .. }) => return Err(io::Error::other(format!("its version is {version}"))),
         };
-        let theirs = planned.header.as_ref().map_or(0, |header| header.identity.store);
-        if theirs != 0 && identity.store != 0 && theirs != identity.store {
+        if planned.header.as_ref().is_some_and(|header| self.is_foreign(header)) {
             return Err(io::Error::other(format!("{} is of another store", segment.path.display())));
         }
         let read = match journal.folder().read_parts(segment) {

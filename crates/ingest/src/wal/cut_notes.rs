@@ -73,7 +73,7 @@ impl JournalDamage {
     ///
     /// # Errors
     /// Where `damaged/` cannot be listed: then each may be one.
-    pub(super) fn cut_short(&self) -> io::Result<BTreeMap<u64, u64>> {
+    pub(crate) fn cut_short(&self) -> io::Result<BTreeMap<u64, u64>> {
         let kept = self.folder.kept()?;
         Ok(cut_short(kept.iter().filter_map(|entry| entry.name.to_str())))
     }

@@ -318,6 +318,15 @@ impl JournalDamage {
         self.report(Damage { moved_to, ..damage });
     }
 
+    /// Moves a file of another store here, which came while the process runs: a start refuses it.
+    pub(super) fn move_foreign(&self, segment: &Segment) {
+        let mut how = "it is of another store: none of its points is put back, and nothing says that the segment of this store is back".to_owned();
+        let kept = self.folder.move_in(&segment.path, &how);
+        let moved_to = self.or_stays(&[segment], kept, &mut how);
+        let damage = self.damage("foreign journal segment", &segment.path, how, segment.bytes as usize);
+        self.report(Damage { moved_to, ..damage });
+    }
+
     /// Reports segments that should be there. `first` and `last` are paths that they would have; the last had so many bytes at least.
     pub(crate) fn report_missing(&self, first: &Path, last: &Path, bytes: u64) {
         let to = if first == last { String::new() } else { format!(", or one up to {}", last.display()) };

@@ -187,7 +187,7 @@ impl Folder {
     }
 
     /// The header of a segment, where it has one that can be read.
-    pub(super) fn header_of(&self, segment: &Segment) -> Option<SegmentHeader> {
+    pub(crate) fn header_of(&self, segment: &Segment) -> Option<SegmentHeader> {
         match start(&retried(|| self.read_first(segment, FIRST_BYTES)).ok()?) {
             Start::Known(header) => Some(*header),
             _ => None,

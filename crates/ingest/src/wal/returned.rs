@@ -80,6 +80,11 @@ impl JournalDamage {
             self.move_misnamed(segment, header.segment);
             return Ok(());
         }
+        let store = header.as_ref().map_or(0, |header| header.identity.store);
+        if self.ours.get().is_some_and(|ours| store != 0 && ours.store != 0 && store != ours.store) {
+            self.move_foreign(segment);
+            return Ok(());
+        }
         // For one that a restored backup lacked nothing was noted of what is deleted since.
         let is_it = |missed: &RangeInclusive<u64>| missed.contains(&segment.number);
         if self.noted()?.iter().any(is_it) && !self.missing()?.iter().any(is_it) {
