@@ -72,7 +72,7 @@ impl Ingest {
         damage.report_kept();
         damage.report_late_files(&Folder::new(options.host.disk.clone(), &options.journal_dir));
         damage.set_parked(0 < recovered.restored.parked_points);
-        memory.note_deleted(&recovered, &deletions, &options)?;
+        memory.note_deleted(&recovered, &deletions);
         let before = memory.store.names.identity();
         let identity = memory.begin().await?;
         let read = std::mem::take(&mut recovered.segments);
@@ -163,17 +163,10 @@ impl Memory {
     }
 
     /// Notes what the journal deletes, where segments are kept, or will be read, whose points must not bring it back.
-    fn note_deleted(
-        &self,
-        recovered: &Recovered,
-        deletions: &KeptDeletions,
-        options: &IngestOptions,
-    ) -> Result<(), IngestError> {
-        if !deletions.is_asking() || recovered.deleted.is_empty() {
-            return Ok(());
+    fn note_deleted(&self, recovered: &Recovered, deletions: &KeptDeletions) {
+        if deletions.is_asking() && !recovered.deleted.is_empty() {
+            deletions.note_deleted(recovered.deleted.iter().map(|&metric| (metric, "")), self.clock.now());
         }
-        let noted = deletions.note(recovered.deleted.iter().map(|&metric| (metric, "")), self.clock.now());
-        noted.map_err(|source| IngestError::Journal { dir: options.journal_dir.clone(), source })
     }
 
     /// Begins an opening of the store. It distinguishes the ids from here on from those of a copy that goes on elsewhere.

@@ -43,6 +43,8 @@ pub(crate) struct KeptDeletions {
     is_made: AtomicBool,
     /// Whether the list begins later than what is kept.
     is_late: AtomicBool,
+    /// Whether deletions could not be noted: the next record says that the list does not have all.
+    lacks_some: AtomicBool,
     /// What is deleted while points are parked, and when.
     remembered: Mutex<Option<Vec<(MetricId, String, Timestamp)>>>,
 }
@@ -88,7 +90,8 @@ impl KeptDeletions {
         let is_listed = || disk.read_dir(journal).is_ok_and(|list| list.iter().any(|entry| entry.name == LIST));
         let is_there = disk.exists(&file) || is_listed();
         let (is_noting, is_made) = (AtomicBool::new(is_there), AtomicBool::new(is_there));
-        KeptDeletions { disk, file, is_noting, is_made, is_late: AtomicBool::new(false), remembered: Mutex::default() }
+        let [is_late, lacks_some] = [(); 2].map(|()| AtomicBool::new(false));
+        KeptDeletions { disk, file, is_noting, is_made, is_late, lacks_some, remembered: Mutex::default() }
     }
 
     pub(crate) fn is_noting(&self) -> bool {
@@ -176,9 +179,23 @@ impl KeptDeletions {
         noted
     }
 
+    /// As [`KeptDeletions::note`], of metrics that are deleted already, where a disk that takes nothing must hold up nothing.
+    pub(crate) fn note_deleted<'a>(&self, metrics: impl Iterator<Item = (MetricId, &'a str)> + Clone, now: Timestamp) {
+        if let Err(error) = self.note(metrics, now) {
+            tracing::warn!(%error, "cannot note what was deleted while segments of the journal are away; their points will wait for an operator \
+                                    where their metrics may have been deleted");
+            self.lacks_some.store(true, SeqCst);
+        }
+    }
+
     /// The first call that succeeds begins the list: it may be a later one than that which began to note.
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut all = if self.is_made.load(SeqCst) { Vec::new() } else { self.head() };
+        if self.lacks_some.load(SeqCst) {
+            let mut writer = MetricsWriter::default();
+            writer.push(MetricId::NONE, 0, "", 0);
+            all.extend_from_slice(&writer.take());
+        }
         all.extend_from_slice(bytes);
         let mut file = self.disk.open(&self.file, Open::ReadWrite)?;
         let end = file.seek(SeekFrom::End(0))?;
@@ -188,6 +205,7 @@ impl KeptDeletions {
             return Err(error);
         }
         self.is_made.store(true, SeqCst);
+        self.lacks_some.store(false, SeqCst);
         self.file.parent().map_or(Ok(()), |folder| self.disk.sync_dir(folder))
     }
 
@@ -228,7 +246,8 @@ impl KeptDeletions {
         }
         // Of a damaged list it is not known what it lacks.
         deleted.is_damaged = all.damage.len() != usize::from(all.torn_tail().is_some());
-        deleted.is_known = !deleted.ids.remove(&MetricId::NONE) && !deleted.is_damaged;
+        let has_all = !deleted.ids.remove(&MetricId::NONE) && !self.lacks_some.load(SeqCst);
+        deleted.is_known = has_all && !deleted.is_damaged;
         Ok(deleted)
     }
 
@@ -237,6 +256,7 @@ impl KeptDeletions {
         self.is_noting.store(false, SeqCst);
         self.is_made.store(false, SeqCst);
         self.is_late.store(false, SeqCst);
+        self.lacks_some.store(false, SeqCst);
         match self.disk.remove_file(&self.file) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => Ok(()),
@@ -279,6 +299,29 @@ mod tests {
         flipped[at] ^= 1;
         assert_eq!(repair(&flipped), (3, false));
         assert_eq!(repair(&flipped[..whole.len() - 3]), (2, false));
+    }
+
+    #[test]
+    fn deletions_that_a_full_disk_does_not_take_are_missing_in_the_list_and_it_says_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let is_full = Arc::new(AtomicBool::new(false));
+        let full = is_full.clone();
+        let disk = host::FailingDisk::new(Arc::new(SystemDisk), move |call, _| {
+            let fails = call == host::Call::Write && full.load(SeqCst);
+            fails.then(|| io::ErrorKind::StorageFull.into())
+        });
+        let deletions = KeptDeletions::new(Arc::new(disk), dir.path());
+        deletions.begin().unwrap();
+        let note = |id: u32| deletions.note_deleted([(MetricId(id), "metric")].into_iter(), 7);
+        note(1);
+        assert!(deletions.read().unwrap().is_known);
+        is_full.store(true, SeqCst);
+        note(2);
+        assert_eq!((deletions.read().unwrap().ids.len(), deletions.read().unwrap().is_known), (1, false));
+        is_full.store(false, SeqCst);
+        note(3);
+        let again = KeptDeletions::new(Arc::new(SystemDisk), dir.path()).read().unwrap();
+        assert_eq!((again.ids.len(), again.is_known), (2, false));
     }
 
     #[test]
