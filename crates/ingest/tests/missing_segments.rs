@@ -138,42 +138,6 @@ fn a_segment_that_was_found_without_its_end_and_comes_back_whole_is_put_back() {
     }
 }
 
-/// Nothing is noted of what is deleted after a restore of a backup that lacked a segment.
-#[test]
-fn a_segment_that_a_restored_backup_lacked_brings_no_deleted_metric_back() {
-    let folder = DataFolder::new();
-    folder.live(&[("stored", 1.0)], true);
-    folder.live(&[("first", 2.0), ("deleted", 2.5)], false);
-    let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
-    folder.live(&[("third", 4.0)], false);
-    move_to(&segment(&folder, lost), &away);
-    folder.live(&[("fourth", 5.0)], true);
-    // As a restore does with what the backup lacks.
-    fs::remove_dir_all(folder.dir.path().join("damaged")).unwrap();
-    fs::create_dir(folder.dir.path().join("damaged")).unwrap();
-    fs::remove_file(folder.journal().join(ingest::wal::LIST)).unwrap();
-    let (name, text) = ingest::wal::note_of_gone(&format!("{lost:08}.journal"));
-    fs::write(folder.dir.path().join("damaged").join(name), text).unwrap();
-    in_life(&folder, async |ingest| {
-        send(ingest, "first", 3.0).await;
-        send(ingest, "deleted", 6.0).await;
-        ingest.flush().await.unwrap();
-        delete(ingest, "deleted").await;
-        ingest.flush().await.unwrap();
-    });
-    move_to(&away, &segment(&folder, lost));
-    let folder = again(folder);
-    in_life(&folder, async |ingest| {
-        ingest.put_back().await.unwrap();
-        for (name, value) in [("first", Some(3.0)), ("deleted", None), ("third", Some(4.0))] {
-            assert_eq!(read(ingest, name).await, value, "{name}");
-        }
-    });
-    let kept = fs::read_dir(folder.dir.path().join("damaged")).unwrap();
-    let names: Vec<String> = kept.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
-    assert!(names.iter().any(|name| name.ends_with("-undecided")), "an operator decides: {names:?}");
-}
-
 /// A file of another store that comes while the process runs is not taken for the one of ours that is missing, and others are put back.
 #[test]
 fn a_segment_of_another_store_ends_no_report_and_holds_up_no_other() {

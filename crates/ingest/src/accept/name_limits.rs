@@ -86,7 +86,11 @@ impl NameLimits {
         ];
         texts.extend(prefixes.iter().map(|limit| {
             let PrefixLimit { prefix, metrics, creations_per_minute } = limit;
-            format!("limits.prefixes = {prefix}={metrics}/{creations_per_minute}")
+            match *creations_per_minute {
+                // A listener has no such limit by prefix: its own is counted for all.
+                u64::MAX => format!("max_metrics = {metrics} of the [[listener]] with the prefix {prefix}"),
+                _ => format!("limits.prefixes = {prefix}={metrics}/{creations_per_minute}"),
+            }
         }));
         texts.push("limits.quotas".to_owned());
         let named = |text: String| Named { limit: text.into(), logged: Timestamp::MIN, suppressed: 0 };

@@ -287,13 +287,6 @@ impl JournalDamage {
         }
     }
 
-    /// As [`JournalDamage::begin_noting`], where it is not known what was deleted before.
-    pub(super) fn begin_noting_late(&self) {
-        if let Some(Err(error)) = self.deletions.as_ref().map(|deletions| deletions.begin_late()) {
-            tracing::warn!(%error, "cannot make the list of deletions next to the journal");
-        }
-    }
-
     /// Moves a segment here that the store has had for long: it came from a copy, and its values may have been
     /// overwritten since.
     pub(crate) fn move_stale(&self, segment: &Segment, stored_below: u64) {

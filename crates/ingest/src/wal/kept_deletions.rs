@@ -131,16 +131,6 @@ impl KeptDeletions {
         self.append(&[])
     }
 
-    /// Notes deletions from here on, durably, and that those of before were not all noted: something is kept that no note waited for.
-    pub(crate) fn begin_late(&self) -> io::Result<()> {
-        if !self.is_noting() || !self.disk.exists(&self.file) {
-            return self.go_on();
-        }
-        let mut writer = MetricsWriter::default();
-        writer.push(MetricId::NONE, 0, "", 0);
-        self.append(&writer.take())
-    }
-
     /// What the list begins with.
     fn head(&self) -> Vec<u8> {
         let mut writer = MetricsWriter::default();

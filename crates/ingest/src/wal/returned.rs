@@ -85,13 +85,7 @@ impl JournalDamage {
             self.move_foreign(segment);
             return Ok(());
         }
-        // For one that a restored backup lacked nothing was noted of what is deleted since.
-        let is_it = |missed: &RangeInclusive<u64>| missed.contains(&segment.number);
-        if self.noted()?.iter().any(is_it) && !self.missing()?.iter().any(is_it) {
-            self.begin_noting_late();
-        } else {
-            self.begin_noting();
-        }
+        self.begin_noting();
         let kept = self.folder.keep_file(&segment.path, &how);
         let moved_to = self.or_stays(&[segment], kept, &mut how);
         let is_kept = moved_to.is_some();
