@@ -19,7 +19,7 @@ use host::{Clock, MinuteLog};
 use ingest::{AskedHeads, Head, HeadRequest, HeadSource, PeerHeads};
 use parking_lot::Mutex;
 use store_cassandra::NodeId;
-use tokio::{sync::Notify, time::Instant};
+use tokio::sync::Notify;
 
 use crate::{
     head_wire::{read_answer, split_request, write_request},
@@ -164,6 +164,7 @@ impl HeadAsker {
             failed: failed.clone(),
         });
         tokio::spawn(probe(Arc::downgrade(&asker), failed));
+        tokio::spawn(probe_forgotten(Arc::downgrade(&asker)));
         asker
     }
 
@@ -392,15 +393,22 @@ impl HeadAsker {
 
 /// Probes nodes every [`PROBE_EVERY`], and when a query has met one that failed.
 async fn probe(asker: Weak<HeadAsker>, failed: Arc<Notify>) {
-    let mut forgotten_at = Instant::now() + PROBE_FORGOTTEN_EVERY;
     loop {
         let _ = tokio::time::timeout(PROBE_EVERY, failed.notified()).await;
-        let Some(asker) = asker.upgrade() else { return };
-        asker.probe_all().await;
-        // However many queries fail meanwhile.
-        if forgotten_at <= Instant::now() {
-            asker.probe_forgotten().await;
-            forgotten_at = Instant::now() + PROBE_FORGOTTEN_EVERY;
+        match asker.upgrade() {
+            Some(asker) => asker.probe_all().await,
+            None => return,
+        }
+    }
+}
+
+/// Probes nodes that were forgotten, however many queries fail meanwhile.
+async fn probe_forgotten(asker: Weak<HeadAsker>) {
+    loop {
+        tokio::time::sleep(PROBE_FORGOTTEN_EVERY).await;
+        match asker.upgrade() {
+            Some(asker) => asker.probe_forgotten().await,
+            None => return,
         }
     }
 }

@@ -5,11 +5,7 @@ use std::{collections::BTreeMap, io, path::Path};
 
 use host::{DamagedFolder, Disk};
 
-use super::{
-    damage::JournalDamage,
-    missing_notes::{PREFIX, RETURNED, has_ending},
-    segment::{Folder, Segment},
-};
+use super::missing_notes::{PREFIX, RETURNED, has_ending};
 
 /// What the name of the note of a segment that has lost its end has.
 pub(super) const CUT: &str = ".cut+";
@@ -35,7 +31,7 @@ pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64
 }
 
 /// The segment and the bytes that a note names, unless it has ended.
-fn noted(name: &str) -> Option<(u64, u64)> {
+pub(super) fn noted(name: &str) -> Option<(u64, u64)> {
     let (number, rest) = name.strip_prefix(PREFIX)?.split_once(CUT)?;
     let there = rest.split_once('@')?.0;
     Some((number.parse().ok()?, there.parse().ok()?)).filter(|_| !has_ending(name, RETURNED))
@@ -68,55 +64,8 @@ pub(super) fn cut_short_in(disk: &dyn Disk, damaged: &Path) -> io::Result<BTreeM
     Ok(cut_short(entries.iter().filter_map(|entry| entry.name.to_str())))
 }
 
-impl JournalDamage {
-    /// The segments that earlier starts found without their ends, and how many bytes were there.
-    ///
-    /// # Errors
-    /// Where `damaged/` cannot be listed: then each may be one.
-    pub(crate) fn cut_short(&self) -> io::Result<BTreeMap<u64, u64>> {
-        let kept = self.folder.kept()?;
-        Ok(cut_short(kept.iter().filter_map(|entry| entry.name.to_str())))
-    }
-
-    /// Ends the notes that a segment has lost its end where this file has all that they say was on the disk.
-    pub(super) fn end_cut_notes_of(&self, folder: &Folder, segment: &Segment) -> io::Result<()> {
-        let mut whole = None;
-        for entry in self.folder.kept()? {
-            let Some(name) = entry.name.to_str() else { continue };
-            if noted(name).is_none_or(|(number, _)| number != segment.number) {
-                continue;
-            }
-            let text = folder.disk.read_to_string(&entry.path)?;
-            // Of another program, or cut itself.
-            let Some(synced) = synced_of(&text) else { continue };
-            if synced <= *whole.get_or_insert_with(|| folder.whole_bytes(segment)) {
-                self.end_cut_note(name)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// All that a segment had is there again, which a start may have found without its end meanwhile.
-    pub(super) fn end_cut_notes(&self, of: u64) -> io::Result<()> {
-        for entry in self.folder.kept()? {
-            let name = entry.name.to_str().filter(|name| noted(name).is_some_and(|(number, _)| number == of));
-            if let Some(name) = name {
-                self.end_cut_note(name)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn end_cut_note(&self, name: &str) -> io::Result<()> {
-        self.folder.rename(name, &format!("{name}{RETURNED}"), "the segment is back")?;
-        let kept = format!("damaged/{name}");
-        self.log.mend(|damage| damage.moved_to.as_deref() == Some(&*kept));
-        Ok(())
-    }
-}
-
 /// The bytes that were on the disk, by the text of a note.
-fn synced_of(text: &str) -> Option<u64> {
+pub(super) fn synced_of(text: &str) -> Option<u64> {
     text.split_once(" of the ")?.1.split_once(' ')?.0.parse().ok()
 }
 

@@ -46,6 +46,7 @@ mod positions;
 mod reader;
 mod record;
 mod returned;
+mod returned_ends;
 mod segment;
 mod segment_bytes;
 mod since;
