@@ -561,46 +561,13 @@ pub(crate) mod tests {
         for (reported_ms, ahead) in [(1_215_000, 215), (990_000, 0), (1_901_000, 0)] {
             let clock = Arc::new(ManualClock::at(1_000));
             let rows = vec![row(1, reported_ms), row(2, 1_000_000)];
-            let table = Arc::new(TableOf(Calendar::new(clock.clone()), Mutex::new(rows)));
+            let table = AnyTable::of(&clock, rows, Duration::ZERO);
             let members = Members::new(clock, table.clone(), "1".to_owned(), 0);
             assert!(members.meet().await);
-            assert_eq!(table.0.ahead().as_secs(), ahead);
-            let heartbeat_ms = table.1.lock().iter().find(|row| row.node == NodeId::of_number(1)).unwrap().heartbeat_ms;
+            assert_eq!(table.calendar.ahead().as_secs(), ahead);
+            let heartbeat_ms =
+                table.rows.lock().iter().find(|row| row.node == NodeId::of_number(1)).unwrap().heartbeat_ms;
             assert_eq!(heartbeat_ms / 1000, 1_000 + ahead as i64, "and says so");
-        }
-    }
-
-    /// A table of nodes, for the first one.
-    struct TableOf(Calendar, Mutex<Vec<NodeRow>>);
-
-    impl NodesTable for TableOf {
-        fn own(&self) -> Option<NodeId> {
-            Some(NodeId::of_number(1))
-        }
-
-        fn is_up(&self) -> bool {
-            true
-        }
-
-        fn announce<'a>(&'a self, row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
-            let mut rows = self.1.lock();
-            rows.retain(|other| other.node != row.node);
-            rows.push(row.clone());
-            Box::pin(std::future::ready(Ok(())))
-        }
-
-        fn withdraw(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-            Box::pin(std::future::ready(Ok(())))
-        }
-
-        fn saw_other(&self, _is_of_other_replica: bool) {}
-
-        fn calendar(&self) -> &Calendar {
-            &self.0
-        }
-
-        fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
-            Box::pin(std::future::ready(Ok(self.1.lock().clone())))
         }
     }
 
@@ -686,8 +653,20 @@ pub(crate) mod tests {
         assert_eq!((members.all().len(), members.that_may_come_back().len()), (0, MOST_THAT_MAY_COME_BACK));
     }
 
-    /// A table of nodes that takes everything, and is empty. Reads take two seconds, and are counted.
-    struct AnyTable(Calendar, AtomicU64);
+    /// A table of nodes that takes everything, for the first one. Reads take so long, and are counted.
+    struct AnyTable {
+        calendar: Calendar,
+        rows: Mutex<Vec<NodeRow>>,
+        takes: Duration,
+        reads: AtomicU64,
+    }
+
+    impl AnyTable {
+        fn of(clock: &Arc<ManualClock>, rows: Vec<NodeRow>, takes: Duration) -> Arc<AnyTable> {
+            let calendar = Calendar::new(clock.clone());
+            Arc::new(AnyTable { calendar, rows: Mutex::new(rows), takes, reads: AtomicU64::new(0) })
+        }
+    }
 
     impl NodesTable for AnyTable {
         fn own(&self) -> Option<NodeId> {
@@ -698,7 +677,10 @@ pub(crate) mod tests {
             true
         }
 
-        fn announce<'a>(&'a self, _row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
+        fn announce<'a>(&'a self, row: &'a NodeRow) -> BoxFuture<'a, Result<(), StoreError>> {
+            let mut rows = self.rows.lock();
+            rows.retain(|other| other.node != row.node);
+            rows.push(row.clone());
             Box::pin(std::future::ready(Ok(())))
         }
 
@@ -709,14 +691,14 @@ pub(crate) mod tests {
         fn saw_other(&self, _is_of_other_replica: bool) {}
 
         fn calendar(&self) -> &Calendar {
-            &self.0
+            &self.calendar
         }
 
         fn nodes(&self) -> BoxFuture<'_, Result<Vec<NodeRow>, StoreError>> {
             Box::pin(async {
-                self.1.fetch_add(1, SeqCst);
-                tokio::time::sleep(Duration::from_secs(2)).await;
-                Ok(Vec::new())
+                self.reads.fetch_add(1, SeqCst);
+                tokio::time::sleep(self.takes).await;
+                Ok(self.rows.lock().clone())
             })
         }
     }
@@ -724,12 +706,8 @@ pub(crate) mod tests {
     #[tokio::test]
     async fn a_node_that_left_says_so_once_all_that_read_the_table_know_it() {
         let clock = Arc::new(ManualClock::at(1_000));
-        let members = Members::new(
-            clock.clone(),
-            Arc::new(AnyTable(Calendar::new(clock.clone()), AtomicU64::new(0))),
-            "1".to_owned(),
-            0,
-        );
+        let members =
+            Members::new(clock.clone(), AnyTable::of(&clock, Vec::new(), Duration::from_secs(2)), "1".to_owned(), 0);
         clock.advance(Duration::from_secs(60));
         assert!(!members.has_left_for_all(), "it has not left");
         members.leave().await.unwrap();
@@ -743,7 +721,7 @@ pub(crate) mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_slow_read_of_the_table_is_enough_for_all_nodes_that_wait_and_for_the_heartbeat_behind_them() {
         let clock = Arc::new(ManualClock::at(1_000));
-        let table = Arc::new(AnyTable(Calendar::new(clock.clone()), AtomicU64::new(0)));
+        let table = AnyTable::of(&clock, Vec::new(), Duration::from_secs(2));
         let members = Arc::new(Members::new(clock, table.clone(), "1".to_owned(), 0));
         let mut asking = tokio::task::JoinSet::new();
         for number in 0..50 {
@@ -755,7 +733,7 @@ pub(crate) mod tests {
         assert!(members.meet().await);
         assert!(began.elapsed() < Duration::from_secs(7), "two reads before its own: {:?}", began.elapsed());
         asking.join_all().await;
-        assert!(table.1.load(SeqCst) <= 4, "{} reads", table.1.load(SeqCst));
+        assert!(table.reads.load(SeqCst) <= 4, "{} reads", table.reads.load(SeqCst));
     }
 
     #[test]
