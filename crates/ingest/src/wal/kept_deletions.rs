@@ -69,15 +69,20 @@ impl Deleted {
     }
 }
 
+/// The record that says that a list does not have all that was deleted.
+fn lacks_some() -> Vec<u8> {
+    let mut writer = MetricsWriter::default();
+    writer.push(MetricId::NONE, 0, "", 0);
+    writer.take()
+}
+
 /// A list of deletions from which a repair has cut all but whole records: it says that it does not have all that was deleted, unless a write was cut off
 /// at its end alone.
 pub fn repaired_list(bytes: &[u8], mut kept: Vec<u8>) -> Vec<u8> {
     let mut all = records(bytes);
     all.by_ref().for_each(drop);
     if all.damage.len() != usize::from(all.torn_tail().is_some()) {
-        let mut writer = MetricsWriter::default();
-        writer.push(MetricId::NONE, 0, "", 0);
-        kept.extend_from_slice(&writer.take());
+        kept.extend_from_slice(&lacks_some());
     }
     kept
 }
@@ -182,9 +187,7 @@ impl KeptDeletions {
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut all = if self.is_made.load(SeqCst) { Vec::new() } else { self.head() };
         if self.lacks_some.load(SeqCst) {
-            let mut writer = MetricsWriter::default();
-            writer.push(MetricId::NONE, 0, "", 0);
-            all.extend_from_slice(&writer.take());
+            all.extend_from_slice(&lacks_some());
         }
         all.extend_from_slice(bytes);
         let mut file = self.disk.open(&self.file, Open::ReadWrite)?;
