@@ -20,7 +20,7 @@ use store_cassandra::{
     Calendar, Change, ChangeKey, Changed, HIDES_AHEAD, MAX_BYTES_OF_A_CHANGE, MAX_NAMES_OF_A_CHANGE, NodeId,
     SharedTables,
 };
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::change_reads::{DEEP_AHEAD, bucket_of};
 
@@ -106,6 +106,16 @@ impl Queue {
     }
 }
 
+/// How this node has followed what others change.
+#[derive(Clone, Copy, Default)]
+struct Polls {
+    /// The moment until which it has followed all changes.
+    followed: Option<Instant>,
+    /// When the latest poll began that has ended.
+    began: Option<Instant>,
+    has_failed: bool,
+}
+
 /// The names that other nodes must know of.
 pub(crate) struct ChangeLog {
     clock: Arc<dyn Clock>,
@@ -114,12 +124,11 @@ pub(crate) struct ChangeLog {
     turn: tokio::sync::Mutex<()>,
     /// Names that this node wrote to the tables of names while it could not follow, and when: others may have deleted them before.
     unfollowed: Mutex<HashMap<String, Instant>>,
-    /// The moment until which this node has followed all changes.
-    followed: watch::Sender<Option<Instant>>,
-    /// Whether names have waited for that without success.
+    polls: watch::Sender<Polls>,
+    /// A poll is to begin now.
+    asked: Notify,
+    /// Whether names have waited for a poll without success.
     is_hopeless: AtomicBool,
-    /// Whether the latest attempt to follow failed.
-    has_failed: AtomicBool,
     /// Whether a deletion failed: names that this node has no more may be in the tables.
     must_read_names: AtomicBool,
     /// Steps of following, so that those who wait see that it goes on.
@@ -138,9 +147,9 @@ impl ChangeLog {
             queue: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
             unfollowed: Mutex::default(),
-            followed: watch::channel(None).0,
+            polls: watch::channel(Polls::default()).0,
+            asked: Notify::new(),
             is_hopeless: AtomicBool::new(false),
-            has_failed: AtomicBool::new(false),
             must_read_names: AtomicBool::new(false),
             steps: AtomicU64::new(0),
             failures: MinuteLog::new(),
@@ -191,14 +200,18 @@ impl ChangeLog {
     /// Notes that this node has followed all changes that were there at this moment.
     pub(crate) fn has_followed(&self, until: Instant) {
         self.is_hopeless.store(false, Relaxed);
-        self.has_failed.store(false, Relaxed);
-        self.followed.send_replace(Some(until));
+        self.polls.send_replace(Polls { followed: Some(until), began: Some(until), has_failed: false });
         self.unfollowed.lock().retain(|_, written| until.saturating_duration_since(*written) < READ_WITHIN);
     }
 
-    /// Notes that an attempt to follow failed.
-    pub(crate) fn cannot_follow(&self) {
-        self.has_failed.store(true, Relaxed);
+    /// Notes that an attempt to follow failed, which began at this moment.
+    pub(crate) fn cannot_follow(&self, began: Instant) {
+        self.polls.send_modify(|polls| (polls.began, polls.has_failed) = (Some(began), true));
+    }
+
+    /// Waits until a poll is to begin now.
+    pub(crate) async fn is_asked_to_follow(&self) {
+        self.asked.notified().await;
     }
 
     /// Notes that a deletion failed: the names are gone from this node, and may be in the tables.
@@ -223,19 +236,38 @@ impl ChangeLog {
     pub(crate) async fn wait_until_followed(&self) {
         // A poll that takes longer than that does not have to be waited for again.
         let began = self.clock.instant();
-        let is_recent = |at: &Option<Instant>| at.is_some_and(|at| began.saturating_duration_since(at) < RECENTLY);
-        let mut followed = self.followed.subscribe();
+        let is_recent = |polls: &Polls| polls.followed.is_some_and(|at| began.saturating_duration_since(at) < RECENTLY);
+        let mut polls = self.polls.subscribe();
         for _ in 0..MOST_WAITS {
             let patience = if self.is_hopeless.load(Relaxed) { SHORT_PATIENCE } else { PATIENCE };
             let steps = self.steps.load(Relaxed);
-            if tokio::time::timeout(patience, followed.wait_for(is_recent)).await.is_ok() {
+            if tokio::time::timeout(patience, polls.wait_for(is_recent)).await.is_ok() {
                 return;
             }
-            if self.has_failed.load(Relaxed) || steps == self.steps.load(Relaxed) {
+            if self.has_failed() || steps == self.steps.load(Relaxed) {
                 break;
             }
         }
+        if self.has_failed() && self.follows_now().await {
+            return;
+        }
         self.is_hopeless.store(true, Relaxed);
+    }
+
+    /// Where polls fail: whether one succeeds that begins now. The tables may be back since the latest one, and take names.
+    async fn follows_now(&self) -> bool {
+        let now = self.clock.instant();
+        let mut polls = self.polls.subscribe();
+        self.asked.notify_one();
+        let has_ended = polls.wait_for(|polls| polls.began.is_some_and(|began| now <= began));
+        tokio::time::timeout(SHORT_PATIENCE, has_ended)
+            .await
+            .is_ok_and(|polls| polls.is_ok_and(|polls| !polls.has_failed))
+    }
+
+    /// Whether the latest attempt to follow failed.
+    fn has_failed(&self) -> bool {
+        self.polls.borrow().has_failed
     }
 
     /// Before names are written to the tables: notes those that are written although this node could not follow. Of very many the first are
@@ -260,8 +292,7 @@ impl ChangeLog {
 
     /// Whether this node cannot follow, has waited for that without success, and has never followed anything, as where the table is missing.
     pub(crate) fn cannot_be_followed(&self) -> bool {
-        let is_hopeless = self.is_hopeless.load(Relaxed) && self.has_failed.load(Relaxed);
-        is_hopeless && self.followed.borrow().is_none()
+        self.is_hopeless.load(Relaxed) && self.has_failed() && self.polls.borrow().followed.is_none()
     }
 
     /// Whether every name was written.
@@ -308,7 +339,7 @@ impl ChangeLog {
 
 #[cfg(test)]
 mod tests {
-    use metric::Policy;
+    use metric::{MetricId, Policy};
 
     use super::*;
 
@@ -382,10 +413,34 @@ mod tests {
             log.has_followed(clock.instant());
         };
         assert_eq!(futures::join!(wait(&log), follower).0, 75);
-        let (log, _) = self::log();
+        let (log, clock) = self::log();
         assert_eq!((wait(&log).await, log.cannot_be_followed()), (10, false), "it may be on its way");
-        log.cannot_follow();
+        log.cannot_follow(clock.instant());
         assert!(log.cannot_be_followed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn names_that_could_not_be_followed_are_written_behind_one_more_poll() {
+        let (log, clock) = log();
+        for (name, is_back) in [("away", false), ("back", true)] {
+            log.cannot_follow(clock.instant());
+            clock.advance(Duration::from_secs(60));
+            let poll = async {
+                log.is_asked_to_follow().await;
+                match is_back {
+                    true => log.has_followed(clock.instant()),
+                    false => log.cannot_follow(clock.instant()),
+                }
+            };
+            let waited = futures::join!(wait(&log), poll).0;
+            log.writes(&[MetricRecord {
+                id: MetricId(0),
+                name: name.to_owned(),
+                created_on: 990,
+                policies: Vec::new(),
+            }]);
+            assert_eq!((waited, log.wrote_unfollowed(name)), if is_back { (1, false) } else { (10, true) });
+        }
     }
 
     #[test]

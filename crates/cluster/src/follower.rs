@@ -155,7 +155,7 @@ impl Follower {
                 match self.poll(driver, node).await {
                     Ok(()) => self.log.has_followed(began),
                     Err(error) => {
-                        self.log.cannot_follow();
+                        self.log.cannot_follow(began);
                         self.followed.failures.fetch_add(1, Relaxed);
                         if self.failures.is_due(self.clock.instant()).is_some() {
                             tracing::warn!(%error, "cannot follow the names of other nodes; retrying");
@@ -163,7 +163,7 @@ impl Follower {
                     }
                 }
             }
-            tokio::time::sleep(POLL).await;
+            let _ = tokio::time::timeout(POLL, self.log.is_asked_to_follow()).await;
         }
     }
 

@@ -509,6 +509,23 @@ fn what_is_deleted_stays_deleted_whatever_the_order_in_which_nodes_read_of_it() 
     }
 }
 
+/// Seed 421207, in one of five runs: names had waited for a second for deletions that could not be read, and the tables came back between
+/// the last poll that failed and the moment in which they were written.
+#[test]
+fn names_that_are_written_as_the_tables_come_back_bring_back_no_deleted_metric() {
+    let point = |metric, value| SentPoint { metric, second: 0, value };
+    let steps = vec![
+        NodeStep::Tables(1, TablesWay { reads: Fate::Refused, writes: Fate::Refused, one_in: 1 }),
+        NodeStep::FlushWhile(1, 19, 0, Meanwhile::Flush(vec![point(6, -77.25), point(7, -77.25)])),
+        NodeStep::Send(1, vec![point(7, -121.25)]),
+        NodeStep::Pass(2),
+        NodeStep::Delete(2, vec![7]),
+        NodeStep::Delete(0, vec![6]),
+    ];
+    let layouts = vec![Layout::Rows; 3];
+    NodesScenario { seed: 421_207, rules: 16, has_names: true, layouts, steps }.perform().unwrap();
+}
+
 /// Seed 430023: a node that met a metric twice, in the log before and after a change of its policy, wrote it to the tables of names as if
 /// points had made it here, also behind a deletion.
 #[test]
