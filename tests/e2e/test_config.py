@@ -310,6 +310,22 @@ def test_check_config_lists_what_is_wrong_with_files_and_with_settings(conf, tmp
         assert words in done.stderr, done.stderr
 
 
+def test_check_config_shows_the_warnings_of_the_file_of_quotas(tmp_path):
+    (tmp_path / "quotas.conf").write_text("[sys.*]\nmetrics = 5\nphysical-size = 1024\n")
+    config = tmp_path / "plumbago.toml"
+    config.write_text(f"[limits]\nquotas = '{tmp_path}/quotas.conf'\n")
+    done = run("check-config", "--config", config)
+    assert done.returncode == 0, done.stderr
+    assert "warning: storage-quotas.conf:3: [sys.*]: 'physical-size' has no effect" in done.stdout, done.stdout
+
+
+def test_a_keyspace_that_cassandra_would_refuse_is_refused_at_once(tmp_path):
+    done = run("serve", "--cassandra", "127.0.0.1:1", "--keyspace", "big-graphite", "--data", tmp_path / "data")
+    assert done.returncode != 0
+    assert "must be a name of letters, digits and underscores, got 'big-graphite'" in done.stderr, done.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_a_start_names_two_settings_with_one_address_and_makes_no_data_folder(tmp_path):
     config = tmp_path / "plumbago.toml"
     config.write_text("[listen]\nline = '127.0.0.1:2003'\npickle = '127.0.0.1:2003'\n")

@@ -45,7 +45,7 @@ pub fn options(settings: &Settings, host: &Host) -> anyhow::Result<Option<Option
     Ok(Some(Options {
         data,
         metadata: reach("cassandra_metadata", &settings.cassandra_metadata)?,
-        keyspace: tables.keyspace.clone(),
+        keyspace: tables.keyspace.as_str().to_owned(),
         replication: tables.replication.clone(),
         layout: tables.layout,
         consistency: Consistencies {

@@ -202,7 +202,7 @@ fn ingest_options(settings: &Settings, host: &Host, damage: DamageLog) -> anyhow
                 let limits = settings.limits.prefixes.clone().map_or_else(Vec::new, |limits| limits.0);
                 limits.into_iter().chain(carbon_doors::prefix_limits(settings)).collect()
             },
-            quotas: quotas::read(settings, &*host.disk)?,
+            quotas: quotas::read_and_warn(settings, &*host.disk)?,
         },
         damage,
         data_dir: Some(settings.data.dir.clone()),

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context;
-use carbon::QuotaRule;
+use carbon::{QuotaRule, Warning};
 use host::Disk;
 use ingest::{BranchUse, Ingest};
 use parking_lot::Mutex;
@@ -18,21 +18,32 @@ const SHOWN: usize = 1000;
 /// Stands for the text that the start read, if that had quotas: a file that was emptied since is noticed.
 const AT_START: &str = "as the start read it";
 
-/// Reads the file of quotas, if the settings name one, and logs its warnings.
+/// Reads the file of quotas, if the settings name one, and returns its warnings, too.
 ///
 /// # Errors
 /// The file cannot be read or is invalid.
-pub fn read(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Vec<QuotaRule>> {
-    let Some(path) = &settings.limits.quotas else { return Ok(Vec::new()) };
+pub fn read(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<(Vec<QuotaRule>, Vec<Warning>)> {
+    let Some(path) = &settings.limits.quotas else { return Ok(Default::default()) };
     let cannot = || format!("cannot use the file of quotas {} (limits.quotas)", path.display());
     parse(&disk.read_to_string(path).with_context(cannot)?).with_context(cannot)
 }
 
-fn parse(text: &str) -> anyhow::Result<Vec<QuotaRule>> {
-    let (rules, warnings) = carbon::read_quotas(text)
-        .map_err(|errors| anyhow::anyhow!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
+/// The same, with its warnings in the log.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_and_warn(settings: &Settings, disk: &dyn Disk) -> anyhow::Result<Vec<QuotaRule>> {
+    Ok(warned(read(settings, disk)?))
+}
+
+fn parse(text: &str) -> anyhow::Result<(Vec<QuotaRule>, Vec<Warning>)> {
+    carbon::read_quotas(text)
+        .map_err(|errors| anyhow::anyhow!(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
+}
+
+fn warned((rules, warnings): (Vec<QuotaRule>, Vec<Warning>)) -> Vec<QuotaRule> {
     warnings.iter().for_each(|warning| tracing::warn!(%warning, "the file of quotas"));
-    Ok(rules)
+    rules
 }
 
 /// Puts a changed file of quotas into force. An invalid or missing one leaves the old quotas in force.
@@ -74,7 +85,7 @@ impl QuotaWatcher {
         }
         // The file may have changed since the start read it, before this runs for the first time.
         let is_first = last.is_none();
-        match read.as_deref().map_err(|error| anyhow::anyhow!(error.to_owned())).and_then(parse) {
+        match read.as_deref().map_err(|error| anyhow::anyhow!(error.to_owned())).and_then(parse).map(warned) {
             Ok(rules) => {
                 let (quotas, ingest) = (rules.len(), self.ingest.clone());
                 let set = tokio::task::spawn_blocking(move || ingest.set_quotas(rules)).await;

@@ -33,6 +33,10 @@ pub fn check_config(options: &CheckOptions, disk: &Arc<dyn Disk>) -> anyhow::Res
         problems.extend(exposure::check(&settings).err());
     }
     problems.extend(problems_of_files(&settings, disk));
+    match quotas::read(&settings, &**disk) {
+        Ok((_, of_quotas)) => warnings.extend(of_quotas.iter().map(ToString::to_string)),
+        Err(error) => problems.push(with_causes(&error)),
+    }
     let conf_dir = settings.rules.conf_dir;
     match CarbonFiles::read(&**disk, conf_dir.as_deref()).and_then(|files| files.rules()) {
         Ok((_, of_files)) => warnings.extend(of_files),
@@ -66,7 +70,6 @@ fn problems_of_files(settings: &Settings, disk: &Arc<dyn Disk>) -> Vec<String> {
         tokens::open(settings, disk).err().as_ref().map(with_causes),
         certificates::of_http(settings, disk, &clock).err().as_ref().map(with_causes),
         carbon_doors::open(settings, disk, &clock).err().as_ref().map(with_causes),
-        quotas::read(settings, &**disk).err().as_ref().map(with_causes),
         secret.and_then(Result::err).as_ref().map(with_causes),
     ];
     opened.into_iter().flatten().chain(unwritable_logs(&settings.log, &**disk)).collect()

@@ -48,6 +48,34 @@ impl Optional for String {
     const TAKES_OR_OFF: &'static str = "text, or \"off\"";
 }
 
+/// A keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyspace {
+    // Invariant: Cassandra takes it, unless it is too long.
+    name: String,
+}
+
+impl Keyspace {
+    /// Its name.
+    pub fn as_str(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Kind for Keyspace {
+    const TAKES: &'static str = "a name of letters, digits and underscores";
+
+    /// What Cassandra would refuse at each attempt is refused here.
+    fn read(text: &str) -> Result<Keyspace, String> {
+        let is_name = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if is_name { Ok(Keyspace { name: text.to_owned() }) } else { Err(must_be::<Keyspace>(text)) }
+    }
+
+    fn write(&self) -> String {
+        self.name.clone()
+    }
+}
+
 /// Something that is never shown.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
@@ -270,6 +298,16 @@ mod tests {
             assert!(Hosts::read(bad).is_err(), "{bad}");
         }
         assert_eq!(Hosts::read("a , b:2").unwrap().write(), "a,b:2");
+    }
+
+    #[test]
+    fn a_keyspace_has_a_name_that_cassandra_takes() {
+        for good in ["biggraphite", "Graphite_2", "1"] {
+            assert_eq!(Keyspace::read(good).unwrap().as_str(), good);
+        }
+        for bad in ["", "big-graphite", "a.b", "a b", "größe"] {
+            assert!(Keyspace::read(bad).unwrap_err().contains("letters, digits and underscores"), "{bad}");
+        }
     }
 
     #[test]

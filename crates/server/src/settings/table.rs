@@ -9,7 +9,7 @@ use cluster::Globs;
 use store_cassandra::{Consistency, Indexes, Layout};
 
 use super::{
-    cluster_kinds::{Hosts, InFlight, Patience, ReadConsistency, Replica, Secret, Share},
+    cluster_kinds::{Hosts, InFlight, Keyspace, Patience, ReadConsistency, Replica, Secret, Share},
     doors::{AdminAddress, HeaderNameText, HostNames, Origins, TlsClients},
     group::group,
     idle_after::IdleAfter,
@@ -252,7 +252,7 @@ settings! {
 
     tables in cassandra: CassandraTables {
         /// Keyspace of the points. Names are in the keyspace of this name with "_metadata" appended.
-        keyspace: String = "biggraphite";
+        keyspace: Keyspace = "biggraphite";
         /// Replication of keyspaces that `plumbago schema apply` or a first start creates, in CQL:
         /// "{'class': 'NetworkTopologyStrategy', 'dc1': 3}". "off" takes three replicas, or one per node if there are fewer.
         replication: Option<String> = "off";
