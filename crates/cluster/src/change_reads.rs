@@ -11,7 +11,8 @@
 //! 3. After polls that failed, the next one is deep, and begins 17 minutes before the last one that did not. It also looks 17 minutes ahead:
 //!    the others may follow a calendar that this node has not heard of.
 //! 4. The first poll reads all that is kept, and looks ahead as far: names in the journal may have been deleted while this node was down. So
-//!    does one by a calendar that was minutes ahead, and is set right: what others wrote meanwhile was behind all that was read.
+//!    does one by a calendar that was minutes ahead, and is set right: what others wrote meanwhile was behind all that was read. Rows of the
+//!    beginning of that time may have expired by then: that poll asks for a read of all names, too.
 //! 5. Rows that were applied are remembered for as long as a poll may read them, so that each is applied once.
 //! 6. Names that this node created itself need not be read. Those that it deleted are: a creation of another node that is read
 //!    later, or again after a restart, may be older.
@@ -77,6 +78,8 @@ pub(crate) struct Poll {
 pub(crate) struct ChangeReads {
     /// When the latest poll that succeeded began, microseconds since 1970.
     polled: Option<i64>,
+    /// How long it took, by a stopwatch.
+    took: i64,
     /// The latest of them that was deep, by a stopwatch: where the calendar was ahead and is set right, times go on slowly.
     deep: Option<i64>,
     /// Rows that were applied, by their partition.
@@ -89,12 +92,14 @@ impl ChangeReads {
     /// What to read at this moment, microseconds since 1970, and by a stopwatch.
     pub(crate) fn next(&self, now: i64, watch: i64) -> Poll {
         let absence = self.polled.map_or(0, |polled| now - polled);
-        let is_behind = LONGEST_ABSENCE < absence;
+        let is_set_back = absence < -DEEP_AHEAD;
+        let is_behind = LONGEST_ABSENCE < absence || is_set_back;
         let is_due = self.deep.is_none_or(|deep| deep + DEEP_EVERY <= watch);
-        let was_away = self.polled.is_none() || !(0..=BACK / 2).contains(&absence);
+        // A poll that reads many partitions may take long itself.
+        let was_away = self.polled.is_none() || !(0..=BACK / 2 + self.took).contains(&absence);
         let is_deep = is_due || was_away;
         let last = match self.polled {
-            Some(_) if is_behind => now,
+            Some(_) if is_behind && !is_set_back => now,
             Some(polled) if polled <= now => polled,
             // The first one, or by a calendar that was minutes ahead, and is set right.
             Some(_) | None => now - LONGEST_ABSENCE,
@@ -136,11 +141,12 @@ impl ChangeReads {
         is_first
     }
 
-    /// Notes that every row of a poll was applied, and forgets rows that no poll reads any more. Returns whether all names must be read
-    /// once more: changes since another poll has fallen behind are in no row that this one has read.
+    /// Notes that every row of a poll was applied by this moment of the stopwatch, and forgets rows that no poll reads any more. Returns whether all
+    /// names must be read once more: changes since another poll has fallen behind are in no row that this one has read.
     #[must_use]
-    pub(crate) fn done(&mut self, poll: &Poll) -> bool {
+    pub(crate) fn done(&mut self, poll: &Poll, watch: i64) -> bool {
         self.polled = Some(poll.began);
+        self.took = (watch - poll.watch).max(0);
         if poll.is_deep {
             self.deep = Some(poll.watch);
         }
@@ -199,7 +205,7 @@ mod tests {
                     self.reads.applied(bucket, key);
                 }
             }
-            if self.reads.done(&poll) {
+            if self.reads.done(&poll, now) {
                 self.scans.push(now);
             }
             poll.reads.len()
@@ -319,27 +325,50 @@ mod tests {
     #[test]
     fn a_log_that_cannot_be_read_for_hours_asks_for_all_names_once_and_when_it_is_there_again() {
         let mut reads = ChangeReads::default();
-        assert!(!reads.done(&reads.next(START, 0)));
+        assert!(!reads.done(&reads.next(START, 0), 0));
         let away = LONGEST_ABSENCE + SECOND;
         let polls = (0..100).map(|nth| reads.next(START + away + nth * SECOND, away + nth * SECOND));
         let asked = polls.collect::<Vec<_>>().iter().filter(|poll| reads.falls_behind(poll)).count();
         assert_eq!(asked, 1);
         let there = reads.next(START + 2 * away, 2 * away);
-        assert!(!reads.falls_behind(&there) && reads.done(&there));
+        assert!(!reads.falls_behind(&there) && reads.done(&there, 2 * away));
         let next = reads.next(START + 2 * away + SECOND, 2 * away + SECOND);
-        assert!(!reads.falls_behind(&next) && !reads.done(&next));
+        assert!(!reads.falls_behind(&next) && !reads.done(&next, 2 * away + SECOND));
     }
 
     #[test]
     fn a_clock_that_is_set_back_or_forward_misses_nothing_that_is_written_by_the_right_time() {
         let now = START + 3600 * SECOND;
         let mut reads = ChangeReads::default();
-        assert!(!reads.done(&reads.next(now, 0)));
+        assert!(!reads.done(&reads.next(now, 0), 0));
         let back = reads.next(now - 1800 * SECOND, SECOND);
-        assert!(back.is_deep && !back.is_behind);
+        assert!(back.is_deep && reads.falls_behind(&back), "rows of before may have expired");
         assert_eq!(back.reads[0].since, now - 1800 * SECOND - LONGEST_ABSENCE - DEEP_BACK, "it was ahead of all rows");
+        assert!(!reads.done(&back, SECOND));
+        let next = reads.next(now - 1800 * SECOND + SECOND, 2 * SECOND);
+        assert!(!next.is_behind && !next.is_deep);
+        let slow = reads.next(now - 1801 * SECOND, 2 * SECOND);
+        assert!(slow.is_deep && !slow.is_behind, "for seconds not all names are read");
+
+        let mut reads = ChangeReads::default();
+        assert!(!reads.done(&reads.next(now, 0), 0));
         let forward = reads.next(now + 1800 * SECOND, SECOND);
         assert!(forward.is_deep && !forward.is_behind);
         assert_eq!(forward.reads[0].since, now - DEEP_BACK);
+    }
+
+    /// In another data centre each statement takes a quarter of a second, and the first poll reads more than a hundred partitions.
+    #[test]
+    fn polls_that_take_long_themselves_count_as_present() {
+        let (mut reads, mut now, mut deep) = (ChangeReads::default(), START, Vec::new());
+        for _ in 0..40 {
+            let poll = reads.next(now, now);
+            deep.push(poll.is_deep);
+            now += poll.reads.len() as i64 * SECOND / 4;
+            assert!(!reads.done(&poll, now));
+            now += SECOND / 2;
+        }
+        assert!(deep[0] && !deep[1..4].contains(&true), "{deep:?}");
+        assert!(deep.iter().filter(|deep| **deep).count() < 4, "{deep:?}");
     }
 }

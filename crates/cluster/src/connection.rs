@@ -159,7 +159,7 @@ impl Connection {
     /// Keeps the highest write timestamp, on a thread that may wait for the disk.
     async fn keep_clock(&self, driver: &CassandraDriver) {
         let (clock, timestamp) = (self.write_clock.clone(), driver.last_timestamp());
-        let _ = tokio::task::spawn_blocking(move || clock.keep(timestamp)).await;
+        let _ = host::spawn_blocking(move || clock.keep(timestamp)).await;
     }
 
     /// Tells other nodes of the last names, and that this one stops. What fails they find by themselves.

@@ -114,7 +114,7 @@ impl Connector {
         call: impl FnOnce(&WriterFile) -> Result<T, OpenError> + Send + 'static,
     ) -> Result<T, OpenError> {
         let writer = self.writer.clone();
-        tokio::task::spawn_blocking(move || call(&writer)).await.expect("the writer file does not panic")
+        host::spawn_blocking(move || call(&writer)).await.expect("the writer file does not panic")
     }
 
     async fn create_missing_tables(&self) -> Result<(), StoreError> {

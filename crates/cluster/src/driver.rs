@@ -114,14 +114,11 @@ impl SharedPoints for ClusterDriver {
     }
 
     fn delete_metrics(&self, metrics: Vec<MetricRecord>, at: Timestamp) -> DriverFuture<'_, ()> {
-        Box::pin(async move {
-            let has_any = !metrics.is_empty();
-            let deleted = self.delete_from_tables(metrics, at).await;
-            if has_any && deleted.is_err() {
-                self.log.deletion_failed();
-            }
-            deleted
-        })
+        Box::pin(self.delete_from_tables(metrics, at))
+    }
+
+    fn deletion_failed(&self) {
+        self.log.deletion_failed();
     }
 
     fn deleted_elsewhere(&self, names: &[String], logged: i64) {
@@ -289,38 +286,6 @@ mod tests {
 
     use super::*;
     use crate::one_node::{OneNode, Reached};
-
-    /// Reaches nothing.
-    struct Away;
-
-    impl store_cassandra::Link for Away {
-        fn has_others(&self) -> bool {
-            true
-        }
-
-        fn statement(&self, _is_write: bool) -> futures::future::BoxFuture<'_, store_cassandra::Fate> {
-            Box::pin(std::future::ready(store_cassandra::Fate::Refused))
-        }
-    }
-
-    #[tokio::test]
-    async fn after_a_deletion_that_failed_all_names_are_read_once() {
-        let clock = Arc::new(ManualClock::at(100_000));
-        let tables = InMemoryTables::default();
-        let calendar = || Calendar::new(clock.clone());
-        let last_seen = || Arc::new(LastSeen::new(clock.clone(), Duration::from_secs(1), 0.0));
-        let record =
-            || MetricRecord { id: MetricId(0), name: "a".to_owned(), created_on: 90_000, policies: Vec::new() };
-        let links: [Arc<dyn store_cassandra::Link>; 2] = [Arc::new(Reached), Arc::new(Away)];
-        for (link, fails) in links.into_iter().zip([false, true]) {
-            let node = OneNode(tables.writer((1, Layout::Rows), clock.clone(), link, 0), calendar());
-            let log = Arc::new(ChangeLog::new(clock.clone(), Arc::new(calendar())));
-            let store = Store::of(Arc::new(MemoryDriver::new()));
-            let driver = ClusterDriver::new(Arc::new(node), store, last_seen(), log.clone());
-            let deleted = SharedPoints::delete_metrics(&driver, vec![record()], 100_000).await;
-            assert_eq!((deleted.is_err(), log.has_failed_deletion(), log.has_failed_deletion()), (fails, fails, false));
-        }
-    }
 
     #[tokio::test]
     async fn a_change_of_a_policy_makes_no_metric_again_that_was_deleted() {

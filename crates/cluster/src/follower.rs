@@ -173,13 +173,14 @@ impl Follower {
         if state.reads.falls_behind(&poll) {
             self.followed.scans.fetch_add(1, Relaxed);
             tracing::warn!(
-                "this node could not follow the names of other nodes for more than an hour; reading all names"
+                "this node could not follow the names of other nodes for more than an hour, or its clock was set back by minutes; \
+                 reading all names"
             );
             self.rescan.ask();
         }
         self.read(driver, node, state, &poll).await?;
         // The tables can be read again by now.
-        if state.reads.done(&poll) | self.log.has_failed_deletion() {
+        if state.reads.done(&poll, self.watch()) | self.log.has_failed_deletion() {
             self.rescan.ask();
         }
         state.has_polled = true;
@@ -197,6 +198,8 @@ impl Follower {
     ) -> Result<(), StoreError> {
         for &KeysRead { bucket, since } in &poll.reads {
             let listed = driver.list_changes(bucket, since).await?;
+            // Those who wait see that it goes on: the first poll lists more than a hundred partitions.
+            self.log.goes_on();
             let keys = state.reads.unapplied(bucket, listed, node);
             for keys in keys.chunks(ROWS) {
                 let rows = driver.changes(bucket, keys[0].written, keys[keys.len() - 1].written).await?;

@@ -282,7 +282,7 @@ impl HeadAsker {
                 read_answer(&bytes, &id, metrics)
             } else {
                 let id = id.clone();
-                let read = tokio::task::spawn_blocking(move || read_answer(&bytes, &id, metrics)).await;
+                let read = host::spawn_blocking(move || read_answer(&bytes, &id, metrics)).await;
                 read.map_err(|_| AskError::Invalid("it could not be read".to_owned()))?
             };
             let read = read.map_err(|error| AskError::Invalid(error.to_string()))?;

@@ -122,7 +122,7 @@ impl HeadGiver {
         // Without an id it is in no table of nodes, and an address that leads here is meant for another.
         let node = self.members.own().map_or_else(String::new, |node| node.to_string());
         // It waits for the memtable's lock.
-        let made = tokio::task::spawn_blocking(move || {
+        let made = host::spawn_blocking(move || {
             // Also where the sender does not wait any more: this goes on.
             let _turn = turn;
             let request = read_request(request.as_ref())?;

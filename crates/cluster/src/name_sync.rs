@@ -151,7 +151,7 @@ impl NameSync {
                 let registry = ingest.registry();
                 ingest.hide(&gone, |name| !rescan.was_created(registry.hash(name.as_bytes())))
             };
-            hidden = tokio::task::spawn_blocking(hide).await.unwrap_or(0);
+            hidden = host::spawn_blocking(hide).await.unwrap_or(0);
         }
         // Not before: what is created until a name is hidden stays.
         self.rescan.end();
@@ -159,7 +159,7 @@ impl NameSync {
         self.ingest.all_are_read();
         let changes = Changes { rows, added, hidden };
         let readiness = self.readiness.clone();
-        let _ = tokio::task::spawn_blocking(move || readiness.set_ready()).await;
+        let _ = host::spawn_blocking(move || readiness.set_ready()).await;
         if changes.added + changes.hidden > 0 {
             let Changes { rows, added, hidden } = changes;
             let seconds = (self.clock.instant() - began).as_secs_f64();
@@ -178,7 +178,8 @@ impl NameSync {
         let pace = ScanPace { over, is_hurried: self.rescan.is_asked().clone() };
         let (send, mut unknown) = mpsc::unbounded_channel();
         let is_spread = !over.is_zero();
-        let began = Began { at: self.clock.now() - APART, unregistered: self.unregistered(), is_spread };
+        let is_first = !self.readiness.is_ready();
+        let began = Began { at: self.clock.now() - APART, unregistered: self.unregistered(), is_first };
         let scanning = async move {
             let mut scan = Scan {
                 ingest: &self.ingest,
@@ -234,8 +235,8 @@ impl NameSync {
             match id {
                 Some(id) if is_own(id) && has_changed_ever(id) => self.ingest.leave_out(id, &metric),
                 Some(id) if has_changed(id) => again.push((metric.name, Some(id))),
-                // It may have been deleted since.
-                None if began.is_spread => again.push((metric.name, None)),
+                // It may have been deleted since, also where the scan is quick.
+                None if !began.is_first => again.push((metric.name, None)),
                 _ => now.push((id, metric)),
             }
         }
@@ -287,8 +288,8 @@ struct Began {
     at: Timestamp,
     /// Whose rows this node had not written then.
     unregistered: HashSet<MetricId>,
-    /// Whether the scan takes minutes.
-    is_spread: bool,
+    /// Whether it is the first one: all names are unknown, and globs wait for it.
+    is_first: bool,
 }
 
 /// The metrics that a scan has not met, out of those it must meet.
@@ -385,5 +386,62 @@ impl Scan<'_> {
     fn finish(self) -> u64 {
         let _ = self.send.send(self.unknown);
         self.rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carbon::{RuleFiles, Rules};
+    use host::{Host, ManualClock, SeededRandom};
+    use ingest::{IngestOptions, Sync};
+    use metadata::Registry;
+    use metric::Policy;
+    use store::{MemoryDriver, Store};
+    use store_cassandra::{Calendar, InMemoryTables, Layout};
+
+    use super::*;
+    use crate::one_node::{OneNode, Reached};
+
+    /// Also a scan that something waits for takes seconds, and a name that was deleted meanwhile would be back until the next one.
+    #[tokio::test]
+    async fn a_name_that_is_deleted_while_all_names_are_read_is_not_taken_over() {
+        let (dir, clock) = (tempfile::tempdir().unwrap(), Arc::new(ManualClock::at(1_800_000_000)));
+        let tables = InMemoryTables::default();
+        let writer = || tables.writer((1, Layout::Rows), clock.clone(), Arc::new(Reached), 0);
+        let node = Arc::new(OneNode(writer(), Calendar::new(clock.clone())));
+        let local = Store::of(Arc::new(MemoryDriver::new()));
+        let host = Host { clock: clock.clone(), ..Host::system() };
+        let options = IngestOptions {
+            host: host.clone(),
+            journal_dir: dir.path().join("journal"),
+            sync: Sync::Every(Duration::from_secs(60)),
+            ..IngestOptions::default()
+        };
+        let rules = Rules::parse(RuleFiles::default()).unwrap().0;
+        let ingest = Ingest::open(options, local.clone(), Arc::new(Registry::new()), rules).await.unwrap();
+        let names = NameSync {
+            clock: clock.clone(),
+            tables: node.clone(),
+            local: local.names,
+            ingest: ingest.clone(),
+            readiness: Arc::new(IndexReadiness::open(host.disk, dir.path(), node)),
+            rescan: Arc::default(),
+            random: Arc::new(SeededRandom::new(1)),
+        };
+        let metric = SharedMetric {
+            name: "a.b".to_owned(),
+            policy: Policy::default(),
+            since: 0,
+            earlier: Vec::new(),
+            created_on: Some(1_799_000_000),
+            updated_on: None,
+        };
+        // The tables do not have it any more.
+        for is_first in [true, false] {
+            let began = Began { at: 1_800_000_000 - APART, unregistered: HashSet::new(), is_first };
+            let read = names.as_now(&writer(), vec![metric.clone()], &began).await.unwrap();
+            assert_eq!(read.len(), usize::from(is_first), "the first one asks for no name twice");
+        }
+        ingest.close().await.unwrap();
     }
 }

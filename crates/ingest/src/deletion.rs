@@ -365,19 +365,36 @@ impl Deletion {
         if condition == Condition::WithoutPoints {
             self.counters.idle.fetch_add(removed as u64, Relaxed);
         }
+        let for_all = is_for_all.then(|| (records.unwrap_or_default(), at));
+        let ended = self.delete_removed(&gone, for_all, turn, *deleted).await;
+        if ended.is_err()
+            && let Some(shared) = self.shared.as_ref().filter(|_| is_for_all)
+        {
+            shared.deletion_failed();
+        }
+        ended
+    }
+
+    /// Deletes metrics from the journal and the store whose names are removed, and from the tables those that are deleted for all, as of this
+    /// time.
+    async fn delete_removed(
+        &self,
+        gone: &[MetricId],
+        for_all: Option<(Vec<MetricRecord>, Timestamp)>,
+        turn: &Turn,
+        deleted: usize,
+    ) -> Result<(), DeletionError> {
         let in_journal = async {
             self.journal.append_names().await?;
             let synced = tokio::time::timeout(PATIENCE, self.journal.synced()).await;
             synced.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))
         };
-        in_journal.await.map_err(|source| DeletionError::Journal { deleted: *deleted, source })?;
+        in_journal.await.map_err(|source| DeletionError::Journal { deleted, source })?;
         let in_store = self.registration.delete_queued(turn).await;
-        in_store.map_err(|source| DeletionError::Store { deleted: *deleted, source })?;
-        if !is_for_all {
-            return Ok(());
-        }
-        let in_tables = self.delete_from_tables(&gone, records.unwrap_or_default(), at).await;
-        in_tables.map_err(|source| DeletionError::Tables { deleted: *deleted, source })
+        in_store.map_err(|source| DeletionError::Store { deleted, source })?;
+        let Some((records, at)) = for_all else { return Ok(()) };
+        let in_tables = self.delete_from_tables(gone, records, at).await;
+        in_tables.map_err(|source| DeletionError::Tables { deleted, source })
     }
 
     /// Notes that metrics are deleted, where points of theirs may be put back later.

@@ -5,7 +5,7 @@ mod support;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicI64, Ordering::SeqCst},
+        atomic::{AtomicI64, AtomicU32, Ordering::SeqCst},
     },
     time::Duration,
 };
@@ -26,6 +26,7 @@ struct NoPartials {
     /// When a deletion is, 0 where none can be, and when the last one was.
     deletion_time: Timestamp,
     deleted_at: AtomicI64,
+    failed: AtomicU32,
 }
 
 impl SharedPoints for NoPartials {
@@ -37,6 +38,10 @@ impl SharedPoints for NoPartials {
         self.deleted_at.store(at, SeqCst);
         let rejected = || StoreError::Rejected("this store does not delete for others".to_owned());
         Box::pin(std::future::ready(if 0 < self.deletion_time { Ok(()) } else { Err(rejected()) }))
+    }
+
+    fn deletion_failed(&self) {
+        self.failed.fetch_add(1, SeqCst);
     }
 
     fn writer_partials(&self, totals: Vec<Run>) -> DriverFuture<'_, OwnRows> {
@@ -155,14 +160,14 @@ async fn a_changed_policy_of_the_tables_holds_where_no_point_came_and_over_a_res
     ingest.close().await.unwrap();
 }
 
-/// Names whose sync lets the first point of a metric come.
-struct PointsMeanwhile {
+/// Names whose sync lets the first point of a metric come, or that cannot be deleted.
+struct Names {
     names: Arc<MemoryDriver>,
-    ingest: Arc<Ingest>,
-    metric: &'static str,
+    first_point: Option<(Arc<Ingest>, &'static str)>,
+    stay: bool,
 }
 
-impl NameStore for PointsMeanwhile {
+impl NameStore for Names {
     fn identity(&self) -> Identity {
         self.names.identity()
     }
@@ -180,7 +185,10 @@ impl NameStore for PointsMeanwhile {
     }
 
     fn delete_metrics(&self, ids: Vec<MetricId>) -> DriverFuture<'_, ()> {
-        self.names.delete_metrics(ids)
+        match self.stay {
+            true => Box::pin(std::future::ready(Err(StoreError::Unavailable("the disk is full".to_owned())))),
+            false => self.names.delete_metrics(ids),
+        }
     }
 
     fn put_metrics(&self, records: Vec<MetricRecord>) -> DriverFuture<'_, ()> {
@@ -193,7 +201,9 @@ impl NameStore for PointsMeanwhile {
 
     fn sync_metrics(&self) -> DriverFuture<'_, ()> {
         Box::pin(async {
-            send(&self.ingest, self.metric, 3.0).await;
+            if let Some((ingest, metric)) = &self.first_point {
+                send(ingest, metric, 3.0).await;
+            }
             self.names.sync_metrics().await
         })
     }
@@ -222,7 +232,7 @@ async fn a_policy_that_is_not_taken_over_because_points_came_is_in_no_table_and_
         let otherwise = ingest.kept_otherwise(&[shared]);
         assert_eq!(otherwise.len(), 1);
         let taken = if is_while_it_is_written {
-            let names = PointsMeanwhile { names: driver.clone(), ingest: ingest.clone(), metric: "theirs" };
+            let names = Names { names: driver.clone(), first_point: Some((ingest.clone(), "theirs")), stay: false };
             ingest.take_over(otherwise, &names).await.unwrap()
         } else {
             send(&ingest, "theirs", 3.0).await;
@@ -467,6 +477,23 @@ async fn a_metric_of_shared_tables_is_not_deleted_by_one_node_alone() {
     let error = ingest.delete(&[MetricId(0)]).await.unwrap_err();
     assert!(error.to_string().starts_with("nothing was deleted"), "{error}");
     assert_eq!(ingest.registry().len(), 1);
+}
+
+#[tokio::test]
+async fn others_names_are_read_again_after_a_deletion_that_fails_before_it_reaches_them() {
+    for stay in [false, true] {
+        let (dir, driver) = (tempfile::tempdir().unwrap(), Arc::new(MemoryDriver::new()));
+        let shared = Arc::new(NoPartials { deletion_time: now() + 1, ..NoPartials::default() });
+        let names = Arc::new(Names { names: driver.clone(), first_point: None, stay });
+        let store = Store { shared: Some(shared.clone()), names, ..Store::of(driver.clone()) };
+        let options = options(dir.path(), Duration::from_secs(60));
+        let ingest = Ingest::open(options, store, registry_of(&*driver).await, rules("60s:1d")).await.unwrap();
+        send(&ingest, "ours", 1.0).await;
+        let deleted = ingest.delete(&[MetricId(0)]).await;
+        assert_eq!(deleted.is_err(), stay, "{deleted:?}");
+        let (is_known, is_in_tables) = (ingest.registry().len() == 1, shared.deleted_at.load(SeqCst) == 0);
+        assert_eq!((is_known, is_in_tables, shared.failed.load(SeqCst)), (false, stay, u32::from(stay)));
+    }
 }
 
 #[tokio::test]

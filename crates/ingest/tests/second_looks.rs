@@ -288,6 +288,28 @@ fn points_that_come_again_to_another_node_are_counted_once_within_seconds() {
     }
 }
 
+/// The other node stores what it had, and has looked at it, before the first one stores anything.
+#[test]
+fn a_metric_that_is_away_for_minutes_and_back_before_a_flush_is_counted_once_within_seconds() {
+    let sum = |seconds: std::ops::Range<i64>| seconds.sum::<i64>() as f64;
+    let two = Two::begin();
+    two.know([580, 500]);
+    two.run.block_on(send(&two.nodes[0], 590..596));
+    two.clock.advance(Duration::from_secs(125));
+    two.run.block_on(send(&two.nodes[1], 595..720));
+    for time in [Duration::ZERO, SOON, 70 * SOON, 70 * SOON] {
+        two.clock.advance(time);
+        two.flush(1);
+    }
+    let now = two.clock.now() - BEGIN;
+    two.run.block_on(send(&two.nodes[0], std::iter::once(719).chain(now - 10..now)));
+    two.flush(0);
+    let shown = || [two.tens(590), two.tens(710)];
+    assert_eq!(shown(), [[sum(590..600) + 595.0; 2], [sum(710..720) + 719.0; 2]]);
+    two.pass(SOON);
+    assert_eq!(shown(), [[sum(590..600); 2], [sum(710..720); 2]]);
+}
+
 #[test]
 fn a_metric_that_is_deleted_while_its_points_are_written_is_not_looked_at_again() {
     let two = Two::begin();
@@ -320,19 +342,23 @@ fn a_node_that_a_metric_has_left_looks_too_where_it_writes_later() {
 
 #[test]
 fn a_metric_that_stays_on_its_node_is_not_read_again() {
-    let two = Two::begin();
-    let ten_seconds = || {
-        let now = two.clock.now() - BEGIN;
-        two.run.block_on(send(&two.nodes[0], now - 10..now));
-        two.pass(SOON);
-    };
-    let fetched = || two.writers[0].tables.lock().unwrap().fetched;
-    two.know([-1, -100]);
-    // What it looks at again because of its first points, soon and late.
-    (0..70).for_each(|_| ten_seconds());
-    let before = fetched();
-    (0..9).for_each(|_| ten_seconds());
-    assert_eq!((fetched(), before > 0), (before, true));
+    // Seconds between two flushes, and by which points are late: also where a sender or a clock is off, and where a store is slow.
+    for (every, late) in [(10, 0), (60, 45), (200, 0), (200, 45)] {
+        let two = Two::begin();
+        let pass = || {
+            two.clock.advance(Duration::from_secs(every as u64));
+            let until = two.clock.now() - BEGIN - late;
+            two.run.block_on(send(&two.nodes[0], until - every..until));
+            (0..2).for_each(|place| two.flush(place));
+        };
+        let fetched = || two.writers[0].tables.lock().unwrap().fetched;
+        two.know([-1, -100]);
+        // What it looks at again because of its first points, soon and late.
+        (0..3000 / every).for_each(|_| pass());
+        let before = fetched();
+        (0..9).for_each(|_| pass());
+        assert_eq!((fetched(), before > 0), (before, true), "each {every} s, {late} s late");
+    }
 }
 
 #[test]

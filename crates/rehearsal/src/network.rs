@@ -15,11 +15,13 @@ use std::{
 
 use cluster::{AnswerBytes, AskError, HeadTransport, Heads, NodesTable, Peers, Sharing, Tables};
 use futures::future::{BoxFuture, FutureExt};
-use host::{Clock as _, Host, Random as _, SeededRandom};
+use host::{Clock as _, Host, InPlace, Random as _, SeededRandom};
 use store::{OtherWriters, Store, StoreError};
 use store_cassandra::{
     Calendar, Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow, SharedTables,
 };
+
+use tokio::task::JoinHandle;
 
 use crate::{Life, tables::OpenTables};
 
@@ -273,6 +275,15 @@ impl Network {
         self.state().act.take().is_none()
     }
 
+    /// Runs work of another node, whose runtime needs a thread of its own. Where all runs in the order of the seed, so does this.
+    fn on_a_thread<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+        let order = host::is_in_place().then(|| self.state().random.bits());
+        tokio::task::spawn_blocking(move || {
+            let _in_place = order.map(|seed| InPlace::begin(Arc::new(SeededRandom::new(seed))));
+            work()
+        })
+    }
+
     /// The work that is due before this statement.
     fn due(&self, place: usize) -> Option<Box<dyn FnOnce() + Send>> {
         let mut state = self.state();
@@ -306,7 +317,7 @@ impl Link for NodeEnd {
     fn statement(&self, is_write: bool) -> BoxFuture<'_, Fate> {
         async move {
             if let Some(work) = self.network.due(self.place) {
-                tokio::task::spawn_blocking(work).await.expect("the work of another node does not panic");
+                self.network.on_a_thread(work).await.expect("the work of another node does not panic");
             }
             self.network.fate(self.place, is_write)
         }
@@ -456,7 +467,7 @@ impl NodeEnd {
             });
             given.map(|given| given.map_err(|error| AskError::Unsupported(error.to_string())))
         };
-        let given = tokio::task::spawn_blocking(give).await.map_err(|_| refused())?;
+        let given = self.network.on_a_thread(give).await.map_err(|_| refused())?;
         let bytes = given.ok_or_else(refused)??;
         match way {
             PeerWay::AnswerLost => std::future::pending().await,

@@ -1,14 +1,21 @@
 //! The fewest steps on several nodes that still fail.
 
-use crate::node_steps::{Meanwhile, NodeStep, NodesScenario};
+use crate::{
+    Work,
+    node_steps::{Meanwhile, NodeStep, NodesScenario},
+};
 
 impl NodesScenario {
-    /// The fewest steps found that still fail in the same way, in one of so many attempts, and how.
-    pub fn shrink(mut self, attempts: usize) -> (NodesScenario, Option<String>) {
-        let mut error = (0..attempts).find_map(|_| self.perform().err());
+    /// The fewest steps found that still fail in the same way, performed so, in one of so many attempts, and how.
+    pub fn shrink(
+        mut self,
+        attempts: usize,
+        perform: fn(&NodesScenario) -> Result<Work, String>,
+    ) -> (NodesScenario, Option<String>) {
+        let mut error = (0..attempts).find_map(|_| perform(&self).err());
         let way = error.as_deref().map(way_of);
         let fails = |scenario: &NodesScenario| {
-            let failures = (0..attempts).filter_map(|_| scenario.perform().err());
+            let failures = (0..attempts).filter_map(|_| perform(scenario).err());
             failures.into_iter().find(|error| Some(way_of(error)) == way)
         };
         for size in [16, 4, 1, 1] {

@@ -8,7 +8,7 @@ use std::{
 };
 
 use cluster::Peers;
-use host::{SeededRandom, SimulatedDisk};
+use host::{InPlace, SeededRandom, SimulatedDisk};
 use ingest::DeletionError;
 use metric::{Aggregation, Timestamp};
 use store_cassandra::{Fate, Layout};
@@ -24,6 +24,7 @@ use crate::{
     node_names::{Listing, NamesTruth},
     node_rules::{BLOCK, StepsTruth},
     node_steps::{Ending, LETTERS, Meanwhile, NodeStep, NodesScenario, SentPoint},
+    seeds::is_in_one_thread,
     truth::{Remains, Truth},
 };
 
@@ -59,6 +60,15 @@ const SETTLED_AFTER: u64 = 40;
 const CORRECTED_AFTER: u64 = FLUSH_AFTER.as_secs() / 4 + 30;
 
 impl NodesScenario {
+    /// The same as [`NodesScenario::perform`], in one thread and one that the others wait for, in an order that the seed determines.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    pub fn perform_in_one_thread(&self) -> Result<Work, String> {
+        let _in_place = InPlace::begin(Arc::new(SeededRandom::new(self.seed.wrapping_mul(3))));
+        self.perform()
+    }
+
     /// Performs it, heals everything, and compares what all nodes answer. Returns the work done.
     ///
     /// # Errors
@@ -93,12 +103,14 @@ fn is_cut_off(way: TablesWay) -> bool {
 /// What is wrong, in one sentence.
 pub fn perform_nodes(seed: u64, steps: usize) -> Result<Work, String> {
     let scenario = NodesScenario::of(seed, steps);
+    let perform: fn(&NodesScenario) -> Result<Work, String> =
+        if is_in_one_thread(seed) { NodesScenario::perform_in_one_thread } else { NodesScenario::perform };
     if let Ok(attempts) = std::env::var("SHRINK") {
         let attempts = attempts.parse().expect("SHRINK is how often it tries fewer steps");
-        let (scenario, error) = scenario.clone().shrink(attempts);
+        let (scenario, error) = scenario.clone().shrink(attempts, perform);
         println!("{error:?} {scenario:?}");
     }
-    scenario.perform()
+    perform(&scenario)
 }
 
 /// Metrics that a node knew and deleted, and how that ended.

@@ -63,6 +63,20 @@ pub const FIRST_STEPS_OF_NODES: u64 = 435_000;
 /// Seeds from here on have files of rows that go from their places and come back, and pages of rows that cannot be read.
 pub const ROWS_AWAY: u64 = 440_000;
 
+/// Whether all work of a seed has an order that the seed determines. One of eight has threads that wait for the disk: they keep the orders
+/// that no seed determines. `ONE_THREAD=1` or `0` says it of all.
+///
+/// # Panics
+/// `ONE_THREAD` is something else.
+pub fn is_in_one_thread(seed: u64) -> bool {
+    match std::env::var("ONE_THREAD").as_deref() {
+        Ok("1") => true,
+        Ok("0") => false,
+        Ok(other) => panic!("ONE_THREAD is 0 or 1, not {other}"),
+        Err(_) => !seed.is_multiple_of(8),
+    }
+}
+
 /// The steps of a seed.
 fn steps(seed: u64, count: usize) -> Vec<Step> {
     let random = SeededRandom::new(seed);

@@ -16,7 +16,8 @@ use std::{
 use rehearsal::{
     ALL_KINDS, BAD_PAGES_AND_BACKUPS, BAD_PAGES_AND_JUMPS, CLOCKS_OF_NODES, FIRST_STEPS, FIRST_STEPS_OF_NODES,
     FIRST_STEPS_WITH_LISTS, LISTS_OF_METHODS, LONG_SLOTS, MORE_KINDS, NAMES_OF_NODES, ROWS_AWAY, RULES_OF_NODES,
-    SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, perform_nodes, perform_writers,
+    SEVERAL_LAYOUTS, SEVERAL_NODES, Scenario, WITHIN_A_SECOND, WRITERS, Work, is_in_one_thread, perform_nodes,
+    perform_writers,
 };
 
 /// Seeds whose exceptions are known and not mended: docs/rehearsals.md, *What is left*. A range of seeds that has one prints it and does not
@@ -38,13 +39,8 @@ struct Suite {
 /// A node alone.
 fn alone(seed: u64, steps: usize) -> Result<Work, String> {
     let scenario = Scenario::of(seed, steps);
-    let is_in_one_thread = match std::env::var("ONE_THREAD") {
-        Ok(text) => text == "1",
-        // Some keep the orders that no seed determines.
-        Err(_) => !seed.is_multiple_of(8),
-    };
     let perform: fn(&Scenario) -> Result<Work, String> =
-        if is_in_one_thread { Scenario::perform_in_one_thread } else { Scenario::perform };
+        if is_in_one_thread(seed) { Scenario::perform_in_one_thread } else { Scenario::perform };
     if let Ok(attempts) = std::env::var("SHRINK") {
         let attempts = attempts.parse().expect("SHRINK is how often it tries fewer steps");
         let (scenario, error) = scenario.clone().shrink(attempts, perform);

@@ -63,6 +63,10 @@ pub trait SharedPoints: Send + Sync + 'static {
         Box::pin(ready(Err(StoreError::Rejected("this store does not delete for others".to_owned()))))
     }
 
+    /// A deletion for all processes failed after the names were removed here: they may be in the tables. Called after an error of
+    /// [`SharedPoints::delete_metrics`], and where it was not called because of another one.
+    fn deletion_failed(&self) {}
+
     /// Another process deleted these metrics, and its row in the log of changes has this time, microseconds since 1970: what this process
     /// writes of them from now on is later than all that the deletion hides.
     fn deleted_elsewhere(&self, names: &[String], logged: i64) {

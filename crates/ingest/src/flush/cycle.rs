@@ -385,6 +385,7 @@ impl FlushCycle {
     async fn write_all(&self, count: u32, pace: Pace, may_take: MayTake) -> Vec<MetricId> {
         let CycleParts { writer, journal, .. } = &self.with;
         let began = self.with.clock.instant();
+        writer.cycle_begins();
         let (mut next, mut late) = (0, Vec::new());
         let mut groups = JoinSet::new();
         for nth in 1.. {

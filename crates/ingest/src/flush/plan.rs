@@ -93,12 +93,13 @@ impl<'a> JobPoints<'a> {
     ///
     /// Where there was no point for so many seconds (`absence`) before these, of what this writer has stored, another node may have had the
     /// metric, and it may have got these points before, as from the queue of a relay; it has, where this writer has stored nothing of a metric
-    /// that was there before, or that is younger than its points. So may points that were over for longer than points stay in memory. Where there was none
+    /// that was there before, or that is younger than its points. So may points that were over for longer than points stay in memory (`kept`) when
+    /// they came: all of them are as late as the last one, by that time at most, unless their sender sends what it has kept. Where there was none
     /// after them until now, another node may have the metric since the slot of the last one.
     pub(super) fn spans_of_others(
         &self,
         absence: Timestamp,
-        (now, flush_after): (Timestamp, Duration),
+        (now, kept): (Timestamp, Duration),
         created_on: Timestamp,
     ) -> Vec<Range<Timestamp>> {
         let finest = self.policy.retention.finest();
@@ -110,12 +111,16 @@ impl<'a> JobPoints<'a> {
             Stored::Nothing => created_on < begin || begin + step + absence <= created_on,
             Stored::Unknown => false,
         };
-        let is_old = begin + step + absence + (flush_after.as_secs() as Timestamp) < now;
-        if came || is_old {
+        let (last, kept) = (finest.time(last.slot), kept.as_secs() as Timestamp);
+        let lateness = (now - last).clamp(0, kept);
+        let is_old = begin + step + absence + kept + lateness < now;
+        // Between two of them it may have had the metric, too, and be done with its looks by now.
+        let was_away =
+            points.windows(2).any(|two| finest.time(two[0].slot) + step + absence <= finest.time(two[1].slot));
+        if came || was_away || is_old {
             return self.spans();
         }
         // The next point may come with the end of the next slot, and be late.
-        let last = finest.time(last.slot);
         (last + 3 * step + absence <= now).then_some(last..last + step).into_iter().collect()
     }
 }

@@ -107,6 +107,8 @@ pub(crate) struct RowWriter {
     unsure: UnsureRows,
     /// Metrics whose rows of other writers were corrected by attempts so far, and not noted in `rechecks`.
     corrected: Mutex<HashSet<MetricId>>,
+    /// When the present cycle began, and how long after the one before it.
+    cycle: Mutex<(Instant, Duration)>,
 }
 
 struct DoubtfulJob {
@@ -143,7 +145,8 @@ impl RowWriter {
         }
         let (counters, doubtful, unread) = (FlushCounters::default(), Mutex::default(), Unread::default());
         let (unsure, corrected) = (UnsureRows::default(), Mutex::default());
-        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks, unsure, corrected })
+        let cycle = Mutex::new((with.opened, Duration::ZERO));
+        Arc::new(RowWriter { with, counters, doubtful, unread, rechecks, unsure, corrected, cycle })
     }
 
     pub(crate) fn counters(&self) -> &FlushCounters {
@@ -347,12 +350,24 @@ impl RowWriter {
         }
     }
 
+    /// A cycle begins: it stores the points of each metric once.
+    pub(crate) fn cycle_begins(&self) {
+        let (mut cycle, now) = (self.cycle.lock(), self.with.clock.instant());
+        *cycle = (now, now.saturating_duration_since(cycle.0));
+    }
+
+    /// How long points that are stored now were in memory, at most: longer than `flush_after` where the store is slow, or was away.
+    fn kept_for(&self) -> Duration {
+        let (began, after) = *self.cycle.lock();
+        self.with.flush_after.max(after).max(self.with.clock.instant().saturating_duration_since(began))
+    }
+
     /// Keeps the spans whose coarse slots may come out wrong where another node writes the same metrics: those that were derived,
     /// those of a write that took long, since other nodes may have seen a part of it, and those of a metric that may have moved.
     fn keep_spans(&self, jobs: &[JobPoints<'_>], took_long: bool) {
         let Some(shared) = &self.with.store.shared else { return };
         let (now, has_others) = (self.with.clock.instant(), shared.other_writers().are_there);
-        let today = self.with.clock.now();
+        let (today, kept) = (self.with.clock.now(), self.kept_for());
         for job in jobs.iter().filter(|job| job.policy.retention.stages().len() > 1) {
             if self.corrected.lock().remove(&job.job.metric) {
                 self.rechecks.add_corrected(job.job.metric, job.job.policy, job.spans(), now);
@@ -361,7 +376,7 @@ impl RowWriter {
                 true if !has_others => continue,
                 true if took_long => job.spans(),
                 true => match self.with.registry.read().creation(job.job.metric) {
-                    Some(created_on) => job.spans_of_others(ABSENCE, (today, self.with.flush_after), created_on),
+                    Some(created_on) => job.spans_of_others(ABSENCE, (today, kept), created_on),
                     // It was deleted while its points were written.
                     None => continue,
                 },
