@@ -170,7 +170,10 @@ pub fn repair(host: &Host, data: &Path, dry_run: bool) -> Result<Repaired, Backu
             _ if text.starts_with("journal/") => {
                 rewritten.extend(number(&path));
                 let ends = file.faults.iter().filter(|fault| fault.what == CUT_SEGMENT);
-                let noted = ends.map(|end| note_cut(&damaged, &path, end.offset, end.offset + end.bytes).map(drop));
+                let noted = ends.map(|end| {
+                    let synced = end.offset + end.bytes;
+                    note_cut(&damaged, &path, end.offset, (synced, synced)).map(drop)
+                });
                 noted.collect::<std::io::Result<()>>().and_then(|()| cut(host, &damaged, &path))
             }
             _ => Ok(()),

@@ -139,6 +139,66 @@ fn a_segment_that_was_found_without_its_end_and_comes_back_whole_is_put_back() {
 }
 
 /// A file of another store that comes while the process runs is not taken for the one of ours that is missing, and others are put back.
+/// A kill in the middle of a write leaves a part of a record behind the whole ones, which the next header counts.
+#[test]
+fn the_note_of_a_lost_end_ends_also_where_a_write_was_cut_off_behind_it() {
+    let folder = DataFolder::new();
+    folder.live(&[("stored", 1.0)], true);
+    folder.live(&[("first", 2.0), ("second", 3.0), ("last", 3.5)], false);
+    let cut = newest(&folder);
+    let mut whole = fs::read(segment(&folder, cut)).unwrap();
+    whole.extend(whole[whole.len() - 40..whole.len() - 35].to_vec());
+    fs::write(segment(&folder, cut), &whole).unwrap();
+    folder.live(&[("third", 4.0)], false);
+    fs::write(segment(&folder, cut), &whole[..whole.len() - 14]).unwrap();
+    let folder = again(folder);
+    in_life(&folder, async |ingest| {
+        send(ingest, "fourth", 5.0).await;
+        ingest.flush().await.unwrap();
+    });
+    assert!(!findings(&folder).is_empty());
+    let folder = again(folder);
+    fs::write(segment(&folder, cut), &whole).unwrap();
+    in_life(&folder, async |ingest| {
+        ingest.put_back().await.unwrap();
+        assert_eq!(read(ingest, "last").await, Some(3.5));
+        ingest.flush().await.unwrap();
+    });
+    let folder = again(folder);
+    in_life(&folder, async |_| ());
+    assert_eq!(findings(&folder), [""; 0]);
+    assert!(!folder.journal().join("deleted").exists());
+}
+
+/// In the shorter one the value that replaced another is missing.
+#[test]
+fn of_two_copies_of_a_missing_segment_the_whole_one_is_put_back_first() {
+    // The order in a folder is by its own rules.
+    for _ in 0..4 {
+        let folder = DataFolder::new();
+        folder.live(&[("stored", 1.0)], true);
+        folder.live(&[("a", 1.0), ("b", 3.0), ("a", 2.0)], false);
+        let (lost, away) = (newest(&folder), folder.dir.path().join("away"));
+        folder.live(&[("third", 4.0)], false);
+        move_to(&segment(&folder, lost), &away);
+        folder.live(&[("fourth", 5.0)], true);
+        let whole = fs::read(&away).unwrap();
+        let mut short = whole[..whole.len() - 9].to_vec();
+        short.resize(whole.len(), 0);
+        fs::write(segment(&folder, lost), short).unwrap();
+        in_life(&folder, async |_| ());
+        let folder = again(folder);
+        move_to(&away, &segment(&folder, lost));
+        in_life(&folder, async |ingest| {
+            for _ in 0..3 {
+                ingest.put_back().await.unwrap();
+                ingest.flush().await.unwrap();
+            }
+            assert_eq!(read(ingest, "a").await, Some(2.0));
+        });
+    }
+}
+
 #[test]
 fn a_segment_of_another_store_ends_no_report_and_holds_up_no_other() {
     let other = DataFolder::new();

@@ -66,6 +66,8 @@ pub(crate) struct NamesTruth {
     followed_at: BTreeMap<Number, Duration>,
     /// Metrics whose deletion failed half way, or that a node may bring back.
     is_any: BTreeSet<Number>,
+    /// The latest deletion that other nodes may have missed or undone, as with a name that they were to write.
+    undone: BTreeMap<Number, Duration>,
 }
 
 impl NamesTruth {
@@ -80,6 +82,7 @@ impl NamesTruth {
             deleted_until: BTreeMap::new(),
             followed_at: BTreeMap::new(),
             is_any: BTreeSet::new(),
+            undone: BTreeMap::new(),
         }
     }
 
@@ -168,10 +171,11 @@ impl NamesTruth {
         self.found_at.remove(&metric);
         self.unlogged.retain(|(of, _)| *of != metric);
         if is_any {
-            self.is_any.insert(metric)
+            self.is_any.insert(metric);
+            self.undone.insert(metric, now);
         } else {
-            self.is_any.remove(&metric)
-        };
+            self.is_any.remove(&metric);
+        }
     }
 
     /// The deletion of this moment may have a time up to this one.
@@ -209,7 +213,9 @@ impl NamesTruth {
             };
             of == metric && other != place && is_new
         };
-        self.sent.iter().any(is_fresh)
+        // What undid a deletion may undo one that comes just behind it, too.
+        let is_undone = self.undone.get(&metric).is_some_and(|at| now < *at + LISTED + recent);
+        is_undone || self.sent.iter().any(is_fresh)
     }
 
     /// Whether a metric may be there although it was deleted.

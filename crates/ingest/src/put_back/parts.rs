@@ -1,6 +1,6 @@
 //! The owners that points are put back to, and how a segment is read.
 
-use std::{io, ops::Range, sync::Arc};
+use std::{cmp::Reverse, io, ops::Range, sync::Arc};
 
 use metadata::Registry;
 use metric::{MetricId, Policy};
@@ -55,6 +55,11 @@ impl PutBackParts {
         let mut segments = self.damage.unread_segments()?;
         let folder = self.journal.folder();
         segments.retain(|segment| folder.header_of(segment).is_none_or(|header| !self.is_foreign(&header)));
+        let copies = segments.chunk_by_mut(|one, other| one.number == other.number);
+        for copies in copies.filter(|copies| 1 < copies.len()) {
+            // The whole one first: what another one lacks came last, and may have replaced something of that.
+            copies.sort_by_cached_key(|copy| Reverse(folder.whole_bytes(copy)));
+        }
         Ok(segments)
     }
 

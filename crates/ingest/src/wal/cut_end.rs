@@ -26,6 +26,8 @@ pub struct CutEnd {
     pub there: u64,
     /// Its bytes that were on the disk.
     pub synced: u64,
+    /// Up to where these were whole records: behind them a kill may have cut off a write.
+    pub whole: u64,
     /// The number of the segment that says so. `None` where the file of the newest does.
     pub next: Option<u64>,
 }
@@ -56,15 +58,19 @@ impl CutEnd {
 pub(super) fn cut_ends(lengths: &Lengths<'_>, bytes: impl Fn(u64) -> Option<u64>, below: u64) -> Vec<CutEnd> {
     let cut = |(next, segment, said): (u64, u64, Said)| {
         let there = bytes(segment).filter(|&there| below <= segment && there < said.bytes)?;
-        Some(CutEnd { segment, there, synced: said.bytes, next: Some(next) })
+        let whole = said.whole.unwrap_or(said.bytes);
+        Some(CutEnd { segment, there, synced: said.bytes, whole, next: Some(next) })
     };
     let cut_newest = lengths.of_newest().filter(|&(segment, _)| below <= segment).and_then(|(segment, synced)| {
         let there = bytes(segment).filter(|&there| there < synced)?;
-        Some(CutEnd { segment, there, synced, next: None })
+        Some(CutEnd { segment, there, synced, whole: synced, next: None })
     });
     let mut found: Vec<CutEnd> = lengths.by_headers().filter_map(cut).collect();
     match cut_newest.and_then(|newest| found.iter_mut().find(|cut| cut.segment == newest.segment)) {
-        Some(cut) => cut.synced = cut.synced.max(cut_newest.map_or(0, |newest| newest.synced)),
+        Some(cut) => {
+            let synced = cut_newest.map_or(0, |newest| newest.synced);
+            (cut.synced, cut.whole) = (cut.synced.max(synced), cut.whole.max(synced));
+        }
         None => found.extend(cut_newest),
     }
     found

@@ -10,15 +10,26 @@ use super::missing_notes::{PREFIX, RETURNED, has_ending};
 /// What the name of the note of a segment that has lost its end has.
 pub(super) const CUT: &str = ".cut+";
 
-/// Notes in `damaged/` that a segment has lost its end, durably: it had `there` of so many bytes. The same is noted once. Returns the name of the
-/// note relative to the data folder.
+/// What is before the end of the whole records, where there is something behind them.
+const WHOLE: &str = "; whole records ended at ";
+
+/// Notes in `damaged/` that a segment has lost its end, durably: it had `there` of the `synced` bytes, in which whole records ended at `whole`. The
+/// same is noted once. Returns the name of the note relative to the data folder.
 ///
 /// # Errors
 /// Whatever the disk says.
-pub fn note_cut(damaged: &DamagedFolder, segment: &Path, there: u64, synced: u64) -> io::Result<String> {
-    let text = format!(
+pub fn note_cut(
+    damaged: &DamagedFolder,
+    segment: &Path,
+    there: u64,
+    (synced, whole): (u64, u64),
+) -> io::Result<String> {
+    let mut text = format!(
         "{there} of the {synced} bytes that were on the disk were there; the points in the others are lost unless they are stored"
     );
+    if whole < synced {
+        text.push_str(&format!("{WHOLE}{whole}, where a write was cut off"));
+    }
     let number = segment.file_stem().unwrap_or_default().to_string_lossy();
     // Later headers may say less than the file of the newest did.
     let noted = format!("{PREFIX}{number}{CUT}{there}@");
@@ -64,9 +75,11 @@ pub(super) fn cut_short_in(disk: &dyn Disk, damaged: &Path) -> io::Result<BTreeM
     Ok(cut_short(entries.iter().filter_map(|entry| entry.name.to_str())))
 }
 
-/// The bytes that were on the disk, by the text of a note.
-pub(super) fn synced_of(text: &str) -> Option<u64> {
-    text.split_once(" of the ")?.1.split_once(' ')?.0.parse().ok()
+/// Up to where the whole records must be there for the note to end, by its text.
+pub(super) fn needed_of(text: &str) -> Option<u64> {
+    let synced = text.split_once(" of the ")?.1.split_once(' ')?.0.parse().ok()?;
+    let whole = text.split_once(WHOLE).and_then(|(_, rest)| rest.split_once(',')?.0.parse().ok());
+    Some(whole.unwrap_or(synced))
 }
 
 #[cfg(test)]
@@ -87,9 +100,13 @@ mod tests {
         let host = host::Host::system();
         let data = tempfile::tempdir().unwrap();
         let damaged = DamagedFolder::new(&host, data.path());
-        let note = note_cut(&damaged, &data.path().join("journal/00000003.journal"), 498, 1498).unwrap();
-        assert_eq!(synced_of(&std::fs::read_to_string(data.path().join(note)).unwrap()), Some(1498));
-        assert_eq!(cut_short_in(&*host.disk, damaged.path()).unwrap(), BTreeMap::from([(3, 498)]));
-        assert_eq!((synced_of(""), synced_of("a of the b c")), (None, None));
+        let noted = |number: u64, whole| {
+            let segment = data.path().join(format!("journal/{number:08}.journal"));
+            let note = note_cut(&damaged, &segment, 498, (1498, whole)).unwrap();
+            needed_of(&std::fs::read_to_string(data.path().join(note)).unwrap())
+        };
+        assert_eq!((noted(3, 1498), noted(4, 1490)), (Some(1498), Some(1490)));
+        assert_eq!(cut_short_in(&*host.disk, damaged.path()).unwrap(), BTreeMap::from([(3, 498), (4, 498)]));
+        assert_eq!((needed_of(""), needed_of("a of the b c")), (None, None));
     }
 }

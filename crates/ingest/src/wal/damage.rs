@@ -101,6 +101,13 @@ impl JournalDamage {
         }
     }
 
+    /// Notes that the list of deletions lacks some, where that waits for the disk: the segments that have them go now.
+    pub(super) fn note_lacks(&self) {
+        if let Some(deletions) = &self.deletions {
+            deletions.note_lacks();
+        }
+    }
+
     /// With a list of deletions.
     pub(crate) fn noting(self, deletions: Arc<KeptDeletions>) -> JournalDamage {
         JournalDamage { deletions: Some(deletions), ..self }

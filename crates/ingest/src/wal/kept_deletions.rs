@@ -183,6 +183,16 @@ impl KeptDeletions {
         }
     }
 
+    /// Notes that the list lacks some, where that is not written yet. A disk that takes nothing is asked again by the next call.
+    pub(crate) fn note_lacks(&self) {
+        if self.is_noting()
+            && self.lacks_some.load(SeqCst)
+            && let Err(error) = self.append(&[])
+        {
+            tracing::debug!(%error, "cannot note yet that the list of deletions does not have all");
+        }
+    }
+
     /// The first call that succeeds begins the list: it may be a later one than that which began to note.
     fn append(&self, bytes: &[u8]) -> io::Result<()> {
         let mut all = if self.is_made.load(SeqCst) { Vec::new() } else { self.head() };
@@ -311,10 +321,18 @@ mod tests {
         is_full.store(true, SeqCst);
         note(2);
         assert_eq!((deletions.read().unwrap().ids.len(), deletions.read().unwrap().is_known), (1, false));
+        let again = || {
+            let again = KeptDeletions::new(Arc::new(SystemDisk), dir.path()).read().unwrap();
+            (again.ids.len(), again.is_known)
+        };
+        // Before the segments go that have the deletions.
+        deletions.note_lacks();
+        assert_eq!(again(), (1, true));
         is_full.store(false, SeqCst);
+        deletions.note_lacks();
+        assert_eq!(again(), (1, false));
         note(3);
-        let again = KeptDeletions::new(Arc::new(SystemDisk), dir.path()).read().unwrap();
-        assert_eq!((again.ids.len(), again.is_known), (2, false));
+        assert_eq!(again(), (2, false));
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) struct Said {
     /// Bytes that were on the disk.
     pub(super) bytes: u64,
     /// Up to where these were whole records, where that is said.
-    whole: Option<u64>,
+    pub(super) whole: Option<u64>,
 }
 
 /// The opening of the store that wrote a segment.

@@ -21,7 +21,8 @@ impl JournalDamage {
         // It may come back whole.
         self.begin_noting();
         // Once its points are stored, nothing else says it.
-        let note = UnwrittenNote::Cut { segment: file.to_owned(), there: cut.there, synced: cut.synced };
+        let note =
+            UnwrittenNote::Cut { segment: file.to_owned(), there: cut.there, synced: cut.synced, whole: cut.whole };
         let moved_to = self.note_or_later(note);
         self.report(Damage { moved_to, ..self.damage(MISSING_RECORDS, file, how, cut.missing() as usize) });
     }

@@ -154,9 +154,6 @@ impl JournalDamage {
                 continue;
             }
             self.take_from_note(name, &noted, (segment.number, header))?;
-            if 0 < known {
-                self.end_cut_notes(segment.number)?;
-            }
         }
         Ok(())
     }

@@ -29,20 +29,8 @@ impl JournalDamage {
             }
             let text = folder.disk.read_to_string(&entry.path)?;
             // Of another program, or cut itself.
-            let Some(synced) = cut_notes::synced_of(&text) else { continue };
-            if synced <= *whole.get_or_insert_with(|| folder.whole_bytes(segment)) {
-                self.end_cut_note(name)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// All that a segment had is there again, which a start may have found without its end meanwhile.
-    pub(super) fn end_cut_notes(&self, of: u64) -> io::Result<()> {
-        for entry in self.folder.kept()? {
-            let name =
-                entry.name.to_str().filter(|name| cut_notes::noted(name).is_some_and(|(number, _)| number == of));
-            if let Some(name) = name {
+            let Some(needed) = cut_notes::needed_of(&text) else { continue };
+            if needed <= *whole.get_or_insert_with(|| folder.whole_bytes(segment)) {
                 self.end_cut_note(name)?;
             }
         }

@@ -219,7 +219,7 @@ impl Folder {
     }
 
     /// The end of the last whole record of a segment; 0 where it cannot be read.
-    pub(super) fn whole_bytes(&self, segment: &Segment) -> u64 {
+    pub(crate) fn whole_bytes(&self, segment: &Segment) -> u64 {
         let read = self.read(segment);
         read.map_or(0, |bytes| records(&bytes).last().map_or(0, |(place, _)| place.end as u64))
     }

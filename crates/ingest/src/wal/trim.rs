@@ -57,6 +57,7 @@ impl Trim {
         mut removed: impl FnMut(u64),
     ) -> io::Result<()> {
         damage.write_notes();
+        damage.note_lacks();
         let mut end = number;
         for old in folder.segments()?.into_iter().filter(|old| old.number < number) {
             match self.remove(folder, damage, &old)? {
@@ -65,6 +66,8 @@ impl Trim {
             }
         }
         self.removed_below.fetch_max(end, Relaxed);
+        // Where the disk was full, there may be room now.
+        damage.note_lacks();
         Ok(())
     }
 

@@ -27,6 +27,8 @@ pub(super) enum UnwrittenNote {
         there: u64,
         /// The bytes that were on the disk.
         synced: u64,
+        /// Up to where these were whole records.
+        whole: u64,
     },
 }
 
@@ -35,7 +37,9 @@ impl UnwrittenNote {
     pub(super) fn write(&self, damaged: &DamagedFolder) -> io::Result<String> {
         match self {
             UnwrittenNote::Missing { note, bytes, how } => damaged.keep_note_of(note, *bytes, how),
-            UnwrittenNote::Cut { segment, there, synced } => note_cut(damaged, segment, *there, *synced),
+            UnwrittenNote::Cut { segment, there, synced, whole } => {
+                note_cut(damaged, segment, *there, (*synced, *whole))
+            }
         }
     }
 }
