@@ -46,8 +46,9 @@ pub(crate) fn unregistered(life: &Life) -> BTreeSet<String> {
 }
 
 /// Deletes those of these metrics that a node knows. The inner error is that of tables that take nothing; without a number of metrics
-/// nothing is deleted.
-pub(crate) fn delete(life: &Life, metrics: &[Number]) -> Result<(Vec<Number>, Result<(), DeletionError>), String> {
+/// nothing is deleted. Says whether all were deleted: while it waits the node may follow an earlier deletion of a metric that others have made again,
+/// which is then another one.
+pub(crate) fn delete(life: &Life, metrics: &[Number]) -> Result<(Vec<Number>, Result<bool, DeletionError>), String> {
     let (mut known, mut ids) = (Vec::new(), Vec::new());
     for &metric in metrics {
         if let Some(id) = find(life, metric).filter(|id| !ids.contains(id)) {
@@ -56,7 +57,7 @@ pub(crate) fn delete(life: &Life, metrics: &[Number]) -> Result<(Vec<Number>, Re
         }
     }
     let deleted = life.run("a deletion", life.node.ingest.delete(&ids)).ok_or("the process died in a deletion")?;
-    Ok((known, deleted.map(drop)))
+    Ok((known, deleted.map(|deleted| deleted == ids.len())))
 }
 
 /// The policy by which a node keeps a metric.

@@ -113,8 +113,8 @@ pub fn perform_nodes(seed: u64, steps: usize) -> Result<Work, String> {
     perform(&scenario)
 }
 
-/// Metrics that a node knew and deleted, and how that ended.
-type Deleted = (Vec<Number>, Result<(), DeletionError>);
+/// Metrics that a node knew and deleted, and whether all of them were deleted.
+type Deleted = (Vec<Number>, Result<bool, DeletionError>);
 
 /// All points once another node has worked, and what it deleted.
 type DoneMeanwhile = (Truth, Option<Deleted>);
@@ -567,7 +567,10 @@ impl Nodes {
                 let earliest = clocks.earliest(self.skews[place], others, self.now);
                 clocks.is_unsteady(self.now) || self.truth.has_since(metric, earliest)
             };
-            let is_any = deleted.is_err() || !is_up || is_fresh || self.clocks.as_ref().is_some_and(is_by_clocks);
+            let is_any = !deleted.as_ref().is_ok_and(|all| *all)
+                || !is_up
+                || is_fresh
+                || self.clocks.as_ref().is_some_and(is_by_clocks);
             names.delete(metric, self.now, is_any);
             if let Some(clocks) = &self.clocks {
                 names.is_deleted_until(metric, clocks.latest(self.now));
