@@ -20,7 +20,6 @@ use store::{OtherWriters, Store, StoreError};
 use store_cassandra::{
     Calendar, Fate, InMemoryTables, InMemoryWriter, Layout, Link, NODE_KEPT, NodeId, NodeRow, SharedTables,
 };
-
 use tokio::task::JoinHandle;
 
 use crate::{Life, tables::OpenTables};
